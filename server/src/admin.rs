@@ -102,7 +102,7 @@ impl AdminListener {
     }
 }
 
-/// Who may call.
+/// The allowed callers.
 #[derive(Clone, Debug)]
 enum Access {
     /// The user with this id, and root.

@@ -48,14 +48,14 @@ impl fmt::Display for Access {
     }
 }
 
-/// Which cluster Nodes join.
+/// The cluster that Nodes join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// None.
     None,
     /// For each Machine the cluster in its label.
     BySecret,
-    /// This one.
+    /// The given cluster.
     Cluster(Access),
 }
 

@@ -330,7 +330,7 @@ fn options(args: Args) -> CoreOptions {
 /// Reads `NAME=PROVIDER`: another name that classes use for a provider.
 ///
 /// # Errors
-/// It is none.
+/// The text is no alias.
 pub fn alias(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((name, provider)) if !name.is_empty() && !provider.is_empty() => {

@@ -68,7 +68,7 @@ pub enum TargetCluster {
     /// The cluster with the Machines.
     #[default]
     Control,
-    /// Another one. The client must not retry by itself, see [`Controllers::new`].
+    /// Another cluster. The client must not retry by itself, see [`Controllers::new`].
     Other(Client),
     /// Each Machine names its own by label `cluster.x-k8s.io/cluster-name`; secret
     /// `<cluster>-kubeconfig` beside the Machine says how it is reached.
@@ -362,7 +362,7 @@ impl Core {
     /// Waits until this core leads; failures that prevent leadership go unnoticed here.
     ///
     /// # Errors
-    /// It stopped before.
+    /// The core stopped before.
     pub fn leads(&self) -> impl Future<Output = anyhow::Result<()>> + use<> {
         let mut leading = self.leading.clone();
         async move {

@@ -12,7 +12,7 @@ const PROGRAM: &str = "ostler-server";
 /// What the core makes of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
-    /// Its flags, in order.
+    /// The flags, in order.
     pub flags: Vec<Flag>,
     /// Why the core does not take them together, though it may take each.
     pub refused: Option<String>,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 /// SIGHUP, in the mask of signals that a process ignores.
 const HANG_UP: u64 = 1;
 
-/// What signals ask for.
+/// The requests made by signals.
 #[derive(Debug, Clone, Default)]
 pub struct Signals {
     /// Cancelled at the first SIGINT, SIGTERM or SIGHUP: end in order.

@@ -53,7 +53,7 @@ impl Client {
     }
 }
 
-/// Holds requests up so that those of each client keep to a rate. All clones share it.
+/// Holds requests up so that those of each client keep to a rate. All clones share the buckets.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     /// One bucket for each client. A waiting request stands in the queue of the bucket's lock, and a request that is

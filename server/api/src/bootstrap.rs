@@ -49,7 +49,7 @@ impl fmt::Display for BootstrapConfigRef {
     }
 }
 
-/// User data as it stands in a Machine. It may hold credentials: never printed.
+/// User data as it stands in a Machine. The text may hold credentials and is never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BootstrapText(String);
@@ -122,17 +122,17 @@ open_enum! {
     pub enum InfrastructurePhase {
         /// No driver was asked to make it.
         Pending = "Pending",
-        /// It is being made.
+        /// The instance is being made.
         Creating = "Creating",
-        /// It exists and is being initialized.
+        /// The instance exists and is being initialized.
         Initializing = "Initializing",
-        /// It exists and is initialized.
+        /// The instance exists and is initialized.
         Ready = "Ready",
         /// The last attempt to make or initialize it failed.
         Failing = "Failing",
         /// The instance is in deletion, or its pods leave first.
         Deleting = "Deleting",
-        /// It is gone.
+        /// The instance is gone.
         Deleted = "Deleted",
     }
 }

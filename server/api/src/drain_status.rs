@@ -95,11 +95,11 @@ impl DrainProgress {
 open_enum! {
     /// What a Node is drained for.
     pub enum DrainPurpose {
-        /// Its Machine is being deleted.
+        /// The Machine is being deleted.
         Deletion = "Deletion",
-        /// Its Machine is Failed, and kept for examination.
+        /// The Machine is Failed, and kept for examination.
         Preservation = "Preservation",
-        /// It is to be updated in place.
+        /// The Node is to be updated in place.
         InPlaceUpdate = "InPlaceUpdate",
     }
 }
@@ -139,9 +139,9 @@ open_enum! {
     /// Why a Machine is being deleted. Stands as the reason of the condition `Terminating` on its
     /// Node; the words are machine-controller-manager's.
     pub enum DeletionCause {
-        /// It was Failed.
+        /// The Machine was Failed.
         Unhealthy = "Unhealthy",
-        /// It was not wanted any more.
+        /// The Machine was surplus.
         ScaleDown = "ScaleDown",
     }
 }

@@ -81,7 +81,7 @@ crate::closed_enum! {
         NotApplied = 1,
         /// Something changed; the same request again finishes it.
         Partial = 2,
-        /// It is unknown: read first, then decide. Also what an unset value means.
+        /// Unknown: read first, then decide. Also what an unset value means.
         Unknown = 3,
     }
 }

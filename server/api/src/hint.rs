@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What happened to an instance, or is about to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintKind {
-    /// It is not there any more.
+    /// The instance is gone.
     Gone,
     /// The instance exists and has changed.
     Changed,
@@ -32,10 +32,10 @@ impl HintKind {
     }
 }
 
-/// A reason to look at an instance. It proves nothing.
+/// A reason to look at an instance. A hint proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// What happened.
+    /// The kind of event.
     pub kind: HintKind,
     /// The instance; may be empty.
     pub provider_id: ProviderId,
@@ -45,6 +45,6 @@ pub struct Hint {
     pub machine_uid: Uid,
     /// In how much time it happens, if that is known.
     pub effective_in: Option<Duration>,
-    /// For people. Nothing decides by it.
+    /// For people. No decision depends on the message.
     pub message: String,
 }

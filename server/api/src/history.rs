@@ -9,7 +9,7 @@ use crate::step::{MachineStep, OperationVerb};
 
 /// Steps that are kept; a whole life has about a dozen.
 pub const MOST_STEPS: usize = 16;
-/// Answers that are kept.
+/// Most answers kept.
 pub const MOST_ANSWERS: usize = 8;
 
 /// What happened to a Machine lately. Nothing decides by it.

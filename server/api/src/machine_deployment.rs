@@ -218,7 +218,7 @@ open_enum! {
         Progressing = "Progressing",
         /// A Machine could not be created or deleted.
         ReplicaFailure = "ReplicaFailure",
-        /// It has far too many Machines and creates none.
+        /// The deployment has far too many Machines and creates none.
         Frozen = "Frozen",
         /// `False` while its spec is refused; absent otherwise. Ours.
         Valid = "Valid",

@@ -133,7 +133,7 @@ pub struct TriggerIf {
 pub struct NodeRule<'a> {
     /// The field.
     pub field: &'static str,
-    /// Its place there.
+    /// Index in that field.
     pub at: usize,
     /// Type of the condition.
     pub type_: &'a str,
@@ -197,9 +197,9 @@ open_enum! {
     pub enum UnhealthyReason {
         /// A condition of its Node.
         UnhealthyNode = "UnhealthyNode",
-        /// It has no Node, and had time enough to get one.
+        /// The Machine has no Node, and had time enough to get one.
         NodeStartupTimeout = "NodeStartupTimeout",
-        /// Its Node is gone.
+        /// The Machine's Node is gone.
         NodeDeleted = "NodeDeleted",
         /// A user asked for it, by annotation `cluster.x-k8s.io/remediate-machine`.
         HasRemediateAnnotation = "HasRemediateAnnotation",

@@ -290,7 +290,7 @@ pub struct VersionCount {
 open_enum! {
     /// How instances of an old template are replaced.
     pub enum PoolStrategyType {
-        /// One after another, within both budgets.
+        /// Instance after instance, within both budgets.
         RollingUpdate = "RollingUpdate",
         /// They are not replaced: each is drained, updated by the driver in place, and used again.
         InPlaceUpdate = "InPlaceUpdate",
@@ -304,7 +304,7 @@ open_enum! {
     pub enum PoolUpdateFailurePolicy {
         /// It keeps its place in the budget, and the update is tried again.
         Hold = "Hold",
-        /// It is replaced.
+        /// The instance is replaced.
         Replace = "Replace",
     }
 }
@@ -330,15 +330,15 @@ open_enum! {
         Provisioning = "Provisioning",
         /// The group has instances that are no Nodes yet.
         Provisioned = "Provisioned",
-        /// It has as many Nodes as wanted.
+        /// The pool has as many Nodes as wanted.
         Running = "Running",
-        /// It has too few.
+        /// The pool has too few Nodes.
         ScalingUp = "ScalingUp",
-        /// It has too many.
+        /// The pool has too many Nodes.
         ScalingDown = "ScalingDown",
-        /// Another system scales it.
+        /// Another system scales the pool.
         Scaling = "Scaling",
-        /// It is being deleted.
+        /// The pool is being deleted.
         Deleting = "Deleting",
         /// Only a user can help.
         Failed = "Failed",
@@ -358,13 +358,13 @@ open_enum! {
         ReplicasReady = "ReplicasReady",
         /// Every instance has the current model.
         MachinesUpToDate = "MachinesUpToDate",
-        /// It has fewer Machines than wanted.
+        /// The pool has fewer Machines than wanted.
         ScalingUp = "ScalingUp",
-        /// It has more.
+        /// The pool has more Machines than wanted.
         ScalingDown = "ScalingDown",
         /// Machines that failed are being replaced.
         Remediating = "Remediating",
-        /// It is being deleted.
+        /// The pool is being deleted.
         Deleting = "Deleting",
         /// False: the driver cannot delete a single instance, so a Machine of the pool cannot be deleted.
         Deletable = "Deletable",

@@ -172,7 +172,7 @@ open_enum! {
     pub enum MachineSetConditionType {
         /// A Machine could not be created or deleted.
         ReplicaFailure = "ReplicaFailure",
-        /// It has far too many Machines and creates none.
+        /// The set has far too many Machines and creates none.
         Frozen = "Frozen",
         /// `False` while its spec is refused, or an annotation of autoscalers says nothing that they can follow; absent
         /// otherwise. Ours.

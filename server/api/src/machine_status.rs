@@ -197,19 +197,19 @@ pub struct InstanceStatus {
 open_enum! {
     /// What an infrastructure does with an instance of a group.
     pub enum InstanceState {
-        /// It is being made.
+        /// The instance is being made.
         Creating = "Creating",
-        /// It is being changed.
+        /// The instance is being changed.
         Updating = "Updating",
-        /// It is being deleted.
+        /// The instance is being deleted.
         Deleting = "Deleting",
         /// The instance is as wanted.
         Succeeded = "Succeeded",
-        /// It could not be made or changed.
+        /// The instance could not be made or changed.
         Failed = "Failed",
         /// Making or changing it was broken off.
         Canceled = "Canceled",
-        /// It is not known.
+        /// The state is not known.
         Unknown = "Unknown",
     }
 }
@@ -242,9 +242,9 @@ pub struct InstanceNotice {
 }
 
 open_enum! {
-    /// What the infrastructure announced.
+    /// The kind of an announcement from the infrastructure.
     pub enum NoticeReason {
-        /// It will end the instance.
+        /// The infrastructure will end the instance.
         TerminationNotice = "TerminationNotice",
         /// It will work on the instance, which may be away for a while.
         MaintenanceNotice = "MaintenanceNotice",
@@ -455,7 +455,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What an operation was.
+    /// The kind of an operation.
     pub enum MachineOperationType {
         /// Creation, initialization and joining.
         Create = "Create",

@@ -29,7 +29,7 @@ pub(crate) fn template_metadata(of: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// They would be repeated for each template.
+/// Descriptions would be repeated for each template.
 fn without_descriptions(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     fields.remove("description");

@@ -45,7 +45,7 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// Answers by these caches.
+    /// Answers from the caches of `scaler`.
     pub const fn new(scaler: Scaler) -> Self {
         Self { scaler }
     }

@@ -126,8 +126,8 @@ impl ApiHealth {
         Self { name, check, clock, known, cause, check_now, frozen, outages }
     }
 
-    /// The health of one of several target clusters; it concerns only the Machines of that cluster. It is down until
-    /// [`Self::ask`] runs.
+    /// The health of one of several target clusters; it concerns only the Machines of that cluster. The cluster counts
+    /// as down until [`Self::ask`] runs.
     pub(crate) fn of_target(&self, cluster: &ObjectName) -> Self {
         let now = (self.clock.0)();
         let mut known = Reachability::new(self.check.timeout, Some(now), now);

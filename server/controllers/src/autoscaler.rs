@@ -37,7 +37,7 @@ const ATTEMPTS: usize = 5;
 /// Why a wish was not followed.
 #[derive(Debug)]
 pub enum ScaleError {
-    /// It cannot be.
+    /// The change is impossible.
     Refused(Refusal),
     /// The API server did not do it, for this reason.
     Api(String),
@@ -52,7 +52,7 @@ pub struct NodeName<'a> {
     pub provider_id: &'a str,
 }
 
-/// Who answers autoscalers.
+/// Answers autoscalers.
 #[derive(Clone)]
 pub struct Scaler {
     stores: Stores,
@@ -214,7 +214,7 @@ impl Scaler {
     /// Decides a wish about the group with this id, and writes what follows from it.
     ///
     /// # Errors
-    /// It is refused, or the API server did not do it.
+    /// The change is refused, or the API server did not make it.
     pub async fn change(
         &self,
         id: &str,

@@ -23,7 +23,7 @@ pub(crate) struct ByMachine<T> {
 }
 
 impl<T: Clone> ByMachine<T> {
-    /// Values of these machines.
+    /// Values of the given machines.
     pub(crate) fn of(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self { values: Mutex::default(), machines: Arc::clone(machines) }
     }

@@ -23,7 +23,7 @@ pub enum ClusterIdError {
     /// The given ids do not match the recorded ones.
     #[error("{problem} (ConfigMap {namespace}/{CLUSTER_ID_CONFIG_MAP})")]
     Refused {
-        /// What is wrong.
+        /// The fault of the ids.
         problem: IdError,
         /// Namespace of the ConfigMap.
         namespace: String,
@@ -35,7 +35,7 @@ pub enum ClusterIdError {
          once no such core runs"
     )]
     OtherHome {
-        /// Where they are.
+        /// The namespace of the other core.
         other: String,
         /// The home of this core.
         home: String,
@@ -156,7 +156,7 @@ pub async fn find_home(client: &Client, settings: &Settings) -> Result<Settings,
 /// order of their names changed, two cores would lead, and the cluster id would be another one.
 ///
 /// # Errors
-/// It is, or the API server did not answer.
+/// Another core has its home there, or the API server did not answer.
 pub async fn check_home(client: &Client, served: &Namespaces) -> Result<(), ClusterIdError> {
     let Some(home) = served.first() else { return Ok(()) };
     for other in served.parts().into_iter().flatten().filter(|it| it != home) {

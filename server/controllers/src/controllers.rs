@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A controller that can be switched on and off, under the name that `--controllers` has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Machines, and what belongs to them: classes, secrets, Nodes, pools, orphans. It serves drivers.
+    /// Machines, and what belongs to them: classes, secrets, Nodes, pools, orphans. The process serves drivers.
     Machine,
     /// MachineHealthChecks; only beside `machine`, which acts on the findings.
     MachineHealthCheck,

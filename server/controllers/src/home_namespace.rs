@@ -1,9 +1,10 @@
 //! The namespace in which the Leases and the cluster id of a core are. If the namespace ends, they move to another
 //! served namespace.
 //!
-//! The ConfigMap of the cluster id says where they are. It is copied first, with a mark. Then the Lease is made in the new namespace,
-//! by the core that holds the old one. Only then the old ConfigMap is let go, and after it the old Lease. Who finds the old ConfigMap
-//! looks for the old Lease, and who does not, for the new one: a core holds both at that moment.
+//! The ConfigMap of the cluster id names the namespace. The ConfigMap is copied first, with a mark. Then the Lease is
+//! made in the new namespace, by the core that holds the old one. Only then the old ConfigMap is released, and after it
+//! the old Lease. A core that finds the old ConfigMap looks for the old Lease, any other core for the new Lease: one
+//! core holds both at that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +47,7 @@ impl HomeNamespace {
         Self { client, chosen: chosen.to_owned(), served, current, data: Mutex::default() }
     }
 
-    /// Its name now.
+    /// The current namespace.
     pub(crate) fn current(&self) -> String {
         self.current.borrow().clone()
     }

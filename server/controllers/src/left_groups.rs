@@ -19,7 +19,7 @@ const KEPT: Duration = Duration::from_mins(5);
 /// A group that is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum GroupKey {
-    /// That of a pool.
+    /// The group of a pool.
     Of(ObjectName),
     /// The group of a deleted pool.
     Left(LeftGroup),
@@ -62,7 +62,7 @@ impl LeftGroups {
         Self { queue: Arc::clone(queue), looks: Arc::default() }
     }
 
-    /// Has it looked for.
+    /// Asks for a look at the group.
     pub(crate) fn ask(&self, group: LeftGroup) {
         self.queue.add(GroupKey::Left(group), Priority::Change);
     }

@@ -318,7 +318,7 @@ impl Core {
         let inherited = &self.stores.inherited;
         self.read_all::<Machine>(|machines| inherited.keep(machines)).await?;
         match self.read_all::<MachinePool>(|pools| inherited.keep_pools(pools)).await {
-            // Its definition is not there, so there are none.
+            // Without the definition there are no pools.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             read => read,
         }
@@ -350,9 +350,9 @@ impl Core {
     }
 
     /// Waits for `stop`, then stops everything that acts as the leader. First the running reconciles: the operations
-    /// that they record are still sent, and the next core finds them with their drivers. Then the reads of drivers,
-    /// and only then the sessions: the next core does not know of reads and would have them cancelled. This core
-    /// leads until the sessions end.
+    /// that they record are still sent, and the next core finds them with their drivers. Then the reads of drivers, and
+    /// only then the sessions: the next core does not know of reads and would have them cancelled. The process leads
+    /// until the sessions end.
     async fn finish(
         &self,
         stop: &CancellationToken,

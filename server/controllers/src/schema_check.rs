@@ -40,7 +40,7 @@ pub enum SchemaError {
     /// The definitions cannot be read.
     #[error("cannot read CustomResourceDefinition {name}")]
     Api {
-        /// Which one.
+        /// The name of the definition.
         name: String,
         /// Why not.
         #[source]

@@ -83,7 +83,7 @@ impl AllTriggers {
         }
     }
 
-    /// Tells each of them.
+    /// Calls `news` with each listener.
     pub(crate) fn tell(&self, news: impl Fn(&dyn Triggers)) {
         self.0.iter().for_each(|it| news(it.as_ref()));
     }
@@ -107,9 +107,9 @@ impl<K: Kind, T> Woken<K, T> {
 /// What became of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DriverChange {
-    /// It is ready.
+    /// A driver is ready.
     Came,
-    /// It is disconnected.
+    /// The driver is disconnected.
     Went,
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum Ask {
 /// How an operation ended.
 pub(crate) type Outcome = Result<Box<operation_result::Response>, Fault>;
 
-/// What comes next.
+/// The next step of a job.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     /// Ask the driver.
@@ -114,7 +114,7 @@ impl Job {
         &self.machine
     }
 
-    /// What was asked last.
+    /// The last question.
     pub(crate) fn asked(&self) -> &Ask {
         &self.asked
     }
@@ -163,7 +163,7 @@ impl Job {
     }
 
     /// What the driver says went wrong. That something is not there, or not known, is nothing that
-    /// a text can say: the core would act on it. It is seen by a list.
+    /// a text can say: the core would act on it. A list shows the absence.
     fn reported(&self, text: &str) -> Fault {
         let mut error = reported(text, self.certainty());
         let code = ErrorCode::from_number(error.code);

@@ -58,7 +58,7 @@ pub(crate) struct Session {
 enum Work {
     Idle,
     Busy(Box<Task>),
-    /// Its time was up; nothing else is asked before it answers.
+    /// The time of the task was up; no other question is asked before the answer.
     Overdue {
         id: i32,
         creating: Option<String>,

@@ -47,7 +47,7 @@ impl ConsistencyWindow {
         Ok(())
     }
 
-    /// It is unknown whether a create did something until now.
+    /// A create may have had an effect until now.
     pub(crate) fn unsettled(&mut self, now: Instant, uid: &str) {
         self.creates.insert(uid.to_owned(), now);
     }

@@ -65,13 +65,13 @@ pub enum DataSecretView {
     Unknown,
     /// There is no such Secret.
     Missing,
-    /// It has no key `value`.
+    /// The Secret has no key `value`.
     WithoutValue,
     /// The user data.
     Known {
         /// Resource version of the Secret.
         revision: Revision,
-        /// Its key `value`.
+        /// The value of key `value`.
         data: UserData,
     },
 }
@@ -85,7 +85,7 @@ pub struct ConfigFacts {
     pub resource_version: String,
     /// Its generation.
     pub generation: i64,
-    /// Whose it is.
+    /// The owners.
     pub owner_references: Vec<OwnerReference>,
     /// Finalizers of the object.
     pub finalizers: Vec<String>,
@@ -138,7 +138,7 @@ impl ConfigFacts {
     }
 }
 
-/// `spec.template` of a template. It may hold credentials: never printed.
+/// `spec.template` of a template. The body may hold credentials and is never printed.
 #[derive(Clone, PartialEq)]
 pub struct TemplateBody(pub Arc<Value>);
 
@@ -256,7 +256,7 @@ pub(crate) fn lack(
 /// An object of a bootstrap provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigName {
-    /// Its kind and namespace.
+    /// Kind and namespace of the object.
     pub kind: ConfigKind,
     /// Its name.
     pub name: String,

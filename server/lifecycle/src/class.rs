@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 3;
 /// What to do about a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Its finalizer.
+    /// The wanted finalizer.
     pub hold: Hold,
     /// The broken rules, for people; empty: none.
     pub broken: String,
@@ -40,9 +40,9 @@ pub enum Keep {
     Blocked,
     /// There is too much to keep, or a key of the secret is too long for it.
     TooLarge,
-    /// Write this.
+    /// Write this data.
     Write(BTreeMap<String, Vec<u8>>),
-    /// Delete it.
+    /// Delete the copy.
     Drop,
 }
 
@@ -107,7 +107,7 @@ fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
 /// What to do about a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretPlan {
-    /// Its finalizer.
+    /// The wanted finalizer.
     pub hold: Hold,
     /// Whether the deletion waits for classes that name the secret.
     pub awaited: bool,

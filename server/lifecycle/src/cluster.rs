@@ -20,7 +20,7 @@ type Data = BTreeMap<String, String>;
 /// The ids that the instances of a cluster may be tagged with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterIds {
-    /// The one of today.
+    /// The current id.
     pub own: String,
     /// Previous ids, the oldest first.
     pub previous: Vec<String>,
@@ -40,7 +40,7 @@ impl ClusterIds {
         Some(Self { own, previous: previous.collect() })
     }
 
-    /// Writes them down.
+    /// Writes the ids to the data.
     pub fn set(&self, data: &mut Data) {
         data.insert(ID.to_owned(), self.own.clone());
         match self.previous.as_slice() {
@@ -63,7 +63,7 @@ impl ClusterIds {
 /// Why ids cannot be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdError {
-    /// It cannot be the value of a tag.
+    /// The id cannot be the value of a tag.
     Malformed(String),
     /// A previous id of the cluster is also its current id.
     PreviousIsOwn(String),
@@ -71,9 +71,9 @@ pub enum IdError {
     TooMany(usize),
     /// Another id is written down, and the operator did not say that the cluster had it before.
     Differs {
-        /// The one given.
+        /// The given id.
         given: String,
-        /// The one written down.
+        /// The stored id.
         stored: String,
     },
 }
@@ -109,7 +109,7 @@ impl std::error::Error for IdError {}
 /// Whether flags can be right.
 ///
 /// # Errors
-/// They cannot.
+/// An id is malformed, the ids are too many, or a previous id is the given one.
 pub fn check(given: Option<&str>, previous: &[String]) -> Result<(), IdError> {
     for id in given.into_iter().chain(previous.iter().map(String::as_str)) {
         well_formed(id)?;
@@ -131,7 +131,7 @@ fn well_formed(id: &str) -> Result<(), IdError> {
 }
 
 /// The id for this core: the given id, or the stored one unless the flag names it as a previous id.
-/// `None`: the default one.
+/// `None`: the default id.
 pub fn wanted<'a>(
     stored: Option<&'a ClusterIds>,
     given: Option<&'a str>,

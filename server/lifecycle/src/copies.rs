@@ -112,7 +112,7 @@ pub struct NewCopy {
     pub name: String,
     /// The UID of the set.
     pub owner: String,
-    /// All of it. It may hold credentials.
+    /// The whole object. It may hold credentials.
     pub object: Value,
     /// Of which template, for people.
     pub of: String,
@@ -154,7 +154,7 @@ pub struct CopiesView {
     pub template: ConfigView,
     /// The kind of the copies: [`ConfigView::Absent`] once it is watched.
     pub kind: ConfigView,
-    /// That kind in paths.
+    /// The plural of the kind in paths.
     pub plural: String,
     /// Copies that are the set's, and have no Machine.
     pub left: Vec<Made>,

@@ -48,7 +48,7 @@ pub struct DriverFacts {
     pub identity: String,
     /// New for every start of its process. What failed by a fault of another process is tried again at once.
     pub process: String,
-    /// Verbs it has.
+    /// The driver's verbs.
     pub kinds: BTreeSet<OperationKind>,
     /// Whether the driver knows instances by name only, and cannot tell to which Machine they
     /// belong.

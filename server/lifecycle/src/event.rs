@@ -21,12 +21,12 @@ impl Event {
         Self { warning: false, reason, action: EventAction::Reconcile, message, on_node: false }
     }
 
-    /// It needs attention.
+    /// An event that needs attention.
     pub fn warning(reason: EventReason, message: String) -> Self {
         Self { warning: true, ..Self::normal(reason, message) }
     }
 
-    /// When this was done.
+    /// The action behind the event.
     #[must_use]
     pub fn doing(self, action: EventAction) -> Self {
         Self { action, ..self }
@@ -202,7 +202,7 @@ ostler_api::closed_enum! {
         MassFailureEnded,
         /// A set has far too many Machines, and creates none.
         FrozeMachineSet,
-        /// It creates Machines again.
+        /// The set creates Machines again.
         UnfrozeMachineSet,
         /// A check found a Machine unhealthy.
         MachineMarkedUnhealthy,

@@ -80,7 +80,7 @@ impl Roll {
         self.known.insert((namespace.to_owned(), name.to_owned()));
     }
 
-    /// Forgets what is gone.
+    /// Forgets deleted Machines and sets.
     pub fn prune(&mut self, machine_exists: impl Fn(&str, &str) -> bool, sets: &[&str]) {
         self.known.retain(|(namespace, name)| machine_exists(namespace, name));
         self.sighted.retain(|set, _| sets.contains(&set.as_str()));

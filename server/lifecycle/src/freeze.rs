@@ -94,7 +94,7 @@ pub struct Snapshot<'a> {
     pub set: &'a MachineSet,
     /// The deployment that controls the set.
     pub owner: Option<&'a MachineDeployment>,
-    /// Its Machines, see [`counts`].
+    /// The set's Machines, see [`counts`].
     pub machines: i32,
     /// The time.
     pub now: Timestamp,
@@ -139,14 +139,14 @@ impl<C> Default for Decision<C> {
 /// What happens to a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is frozen.
+    /// The set is frozen.
     Frozen {
         /// So many Machines.
         machines: i32,
         /// With so many or more it is.
         high: i32,
     },
-    /// It goes on.
+    /// The set goes on.
     Unfrozen {
         /// So many Machines.
         machines: i32,
@@ -284,7 +284,7 @@ pub fn decide_deployment(
     plan
 }
 
-/// What a pass reads.
+/// The observations of a pass.
 #[derive(Debug, Clone)]
 pub enum Observed {
     /// A set.
@@ -293,7 +293,7 @@ pub enum Observed {
         set: Arc<MachineSet>,
         /// The deployment that controls the set.
         owner: Option<Arc<MachineDeployment>>,
-        /// Its Machines, see [`counts`].
+        /// The set's Machines, see [`counts`].
         machines: i32,
         /// See [`Snapshot::lifted`].
         lifted: Option<Timestamp>,
@@ -346,7 +346,7 @@ impl Observed {
     }
 }
 
-/// Decides what to do.
+/// Decides on writes.
 pub fn plan(observed: &Observed) -> Plan<()> {
     match observed {
         Observed::Set { now, period, .. } => {

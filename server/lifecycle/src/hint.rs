@@ -9,10 +9,10 @@ use ostler_api::{
 
 use crate::time::after;
 
-/// What the infrastructure announced.
+/// An announcement from the infrastructure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// What it is.
+    /// The kind of announcement.
     pub reason: NoticeReason,
     /// The time of the event, if known.
     pub at: Option<Timestamp>,
@@ -30,9 +30,9 @@ pub(crate) fn is_to_be_replaced(machine: &Machine, now: Timestamp) -> bool {
 /// What became known of announcements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// There is one.
+    /// There is an announcement.
     Announced(Notice),
-    /// It is over, or was called off.
+    /// The announced event is over, or was called off.
     Over,
 }
 

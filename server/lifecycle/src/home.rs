@@ -19,7 +19,7 @@ pub enum Need {
     Idle,
 }
 
-/// What to do with the finalizer of an object of the core's own. One whose deletion was asked for takes no new finalizer. An idle
+/// What to do with the finalizer of an object of the core's own. An object in deletion takes no new finalizer. An idle
 /// one has none: then no core has to run for its namespace to go.
 pub fn hold(metadata: &ObjectMeta, need: Need) -> Hold {
     match (need, is_held(metadata)) {

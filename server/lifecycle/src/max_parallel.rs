@@ -21,8 +21,8 @@ impl Default for MaxParallel {
 }
 
 impl MaxParallel {
-    /// What the class says. What cannot be read counts as left out: the schema refuses it, and a
-    /// class from before the schema must not stand still for it.
+    /// The limit in the class. An unreadable value counts as absent: the schema refuses such a
+    /// value, and a class from before the schema must not stand still.
     pub fn of(value: Option<&IntOrString>) -> Self {
         let read = match value {
             None => None,

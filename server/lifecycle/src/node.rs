@@ -95,7 +95,7 @@ impl IdComparison {
 pub struct Candidates {
     /// How their provider ids are compared.
     pub by: ProviderIdComparison,
-    /// With its provider id.
+    /// Nodes with the Machine's provider id.
     pub with_id: Vec<Arc<Node>>,
     /// With the name that is [expected](expected_name).
     pub named: Option<Arc<Node>>,
@@ -148,11 +148,11 @@ pub(crate) fn has_critical_components(node: &Node) -> bool {
     noted.is_none_or(|noted| noted != "false")
 }
 
-/// The Node: first of all the one with the provider id, then one without any. One of another
-/// instance is shown only for the message.
+/// The Node: first of all the one with the provider id, then one without any. A Node of another instance is shown only
+/// for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
     let mut with_id = found.with_id.clone();
-    // The index has those with an equal id only. One that the Machine joined as may have none yet.
+    // The index has those with an equal id only. A Node recorded at joining may have no id yet.
     for node in found.named.iter().chain(&found.labelled) {
         let its = match provider_id(node) {
             Some(_) => is_of_instance(machine, machine.instance_id(), node, found.by),
@@ -217,7 +217,7 @@ pub(crate) fn describe_several<'a>(nodes: impl IntoIterator<Item = &'a Node>) ->
     format!("several nodes are of the instance of this machine: {}", names(nodes))
 }
 
-/// Their names, for people.
+/// The names of Nodes, for people.
 pub(crate) fn names<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
     /// So many are told.
     const MOST: usize = 4;

@@ -10,8 +10,8 @@ use crate::time::after;
 /// How long after an outage Nodes are given to report again: a kubelet does so every ten seconds.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
-/// Outages that are remembered. One a minute for most of a day; beyond that the two oldest become
-/// one, which makes timeouts longer and never shorter.
+/// Most outages remembered. One a minute for most of a day; beyond that the two oldest become one, which makes timeouts
+/// longer and never shorter.
 const MOST_OUTAGES: usize = 1024;
 
 /// An API server did not answer, from one time to another.
@@ -19,7 +19,7 @@ const MOST_OUTAGES: usize = 1024;
 pub struct Outage {
     /// When it last answered before.
     pub from: Timestamp,
-    /// When it answered again.
+    /// When the API server answered again.
     pub to: Timestamp,
 }
 
@@ -128,9 +128,9 @@ struct Down {
 }
 
 impl Reachability {
-    /// They answer. `patience`: how long an outage lasts before it is logged. `before`: when a
-    /// client was last known to be served, so that the time since then counts as an outage; `None`:
-    /// it is unknown, and all time before counts as one.
+    /// The API servers answer. `patience`: how long an outage lasts before it is logged. `before`: when a client was
+    /// last known to be served, so that the time since then counts as an outage; `None`: it is unknown, and all time
+    /// before counts as one.
     pub fn new(patience: Duration, before: Option<Timestamp>, now: Timestamp) -> Self {
         let first = Outage { from: before.unwrap_or(Timestamp::MIN).min(now), to: now };
         Self {
@@ -172,7 +172,7 @@ impl Reachability {
         now >= after(down.noticed, self.patience)
     }
 
-    /// What decisions need.
+    /// The view for decisions.
     pub fn view(&self, now: Timestamp) -> ApiView {
         let mut view = ApiView {
             down_since: self.down.map(|down| down.since),

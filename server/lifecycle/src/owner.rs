@@ -1,4 +1,4 @@
-//! Who controls an object.
+//! The controller of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use ostler_api::names::{MACHINE_POOL, MACHINE_RESERVE, MACHINE_SET};

@@ -42,7 +42,7 @@ pub struct Plan {
     pub acknowledge: Option<OperationId>,
     /// What it does about the hint of the driver; `None`: nothing yet.
     pub hint: Option<HintUse>,
-    /// What to tell people.
+    /// The events for people.
     pub events: Vec<Event>,
     /// When to look again.
     pub next: Next,
@@ -251,12 +251,12 @@ impl Action {
 /// What a pass does when an action fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// It ends: nothing of the plan is true.
+    /// The pass ends: the plan is void.
     #[default]
     Stop,
-    /// It goes on, says so, and is repeated soon.
+    /// The pass goes on, reports the failure, and is repeated soon.
     Repeat,
-    /// It goes on.
+    /// The pass goes on.
     GoOn,
 }
 
@@ -298,7 +298,7 @@ pub struct OwnConfig {
 }
 
 impl MachinePatch {
-    /// Whether it changes nothing.
+    /// Whether the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -307,13 +307,13 @@ impl MachinePatch {
 /// A bootstrap token that is to exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRequest {
-    /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
+    /// The id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
     /// UID of the Machine or pool that it is for. A token of another one is never replaced.
     pub owner: Uid,
-    /// Its secret half.
+    /// The secret half.
     pub secret: SecretText,
-    /// When it stops working.
+    /// When the token stops working.
     pub expires: Timestamp,
     /// The only Node that may join with the token; `None`: name not known yet.
     pub node: Option<String>,
@@ -340,9 +340,9 @@ pub struct NodePatch {
     pub remove_finalizer: bool,
     /// Take the taint `instance-not-ready` from it.
     pub remove_not_ready_taint: bool,
-    /// Make it unschedulable.
+    /// Make the Node unschedulable.
     pub cordon: bool,
-    /// Make it schedulable again.
+    /// Make the Node schedulable again.
     pub uncordon: bool,
     /// Label the Node with the Machine's name.
     pub label_machine: bool,
@@ -367,14 +367,14 @@ pub struct NodeStatusPatch {
 }
 
 impl NodeStatusPatch {
-    /// Whether it changes nothing.
+    /// Whether the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.capacity.is_empty() && self.conditions.is_empty()
     }
 }
 
 impl NodePatch {
-    /// Whether it changes nothing.
+    /// Whether the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -391,7 +391,7 @@ pub struct PodRef {
     pub uid: Uid,
 }
 
-/// How an action went. One for each action of the plan, in order.
+/// How an action went. A result for each action of the plan, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Performed {
     /// Done, or it was so already.

@@ -20,7 +20,7 @@ pub struct PodView {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Name of its Node.
+    /// Name of the pod's Node.
     pub node: String,
     /// UID: a pod of the same name that came later is another pod.
     pub uid: Uid,
@@ -34,7 +34,7 @@ pub struct PodView {
     pub terminating: bool,
     /// When its grace is over, if it is being deleted.
     pub ends_at: Option<Timestamp>,
-    /// Its priority; unset is 0.
+    /// The priority; unset is 0.
     pub priority: i32,
     /// `namespace/name` of the used claims, generic ephemeral volumes included.
     pub claims: Vec<String>,

@@ -28,7 +28,7 @@ pub struct Recorded {
     /// Whether [`Plan::dispatch`], [`Plan::cancel`] and [`Plan::acknowledge`] hold. They are done
     /// only after the status was accepted, or kept, in the order cancel, acknowledge, dispatch.
     pub proceed: bool,
-    /// What to tell people.
+    /// The events for people.
     pub events: Vec<Event>,
     /// When to look again.
     pub next: Next,
@@ -56,8 +56,8 @@ const WRITE_RETRY: Duration = Duration::from_secs(2);
 /// How soon one is repeated that went on without a write, which a policy may refuse for as long as nothing is changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(15);
 
-/// Says what to write. `performed` has one entry for each action of the plan; a missing one counts
-/// as [`Performed::Skipped`]. `at`: when they were done.
+/// Computes the writes of a pass. `performed` has one entry for each action of the plan; a missing one counts as
+/// [`Performed::Skipped`]. `at`: when they were done.
 pub fn record(
     snapshot: &Snapshot,
     plan: &Plan,

@@ -68,7 +68,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Counts them.
+    /// Counts the members.
     pub fn of<'a>(machines: impl Iterator<Item = &'a Machine>, wanted: usize) -> Self {
         let mut counts = Self { wanted, ..Self::default() };
         for machine in machines {
@@ -112,7 +112,7 @@ pub struct Sibling {
 pub enum SiblingState {
     /// Is to become a Node.
     Creating,
-    /// Is to become a Node, and quota or capacity is short. It holds nothing.
+    /// Is to become a Node, and quota or capacity is short. Such a sibling holds nothing.
     LacksCapacity,
     /// Is updated in place.
     Updating,

@@ -18,7 +18,8 @@ pub struct Filled {
     pub note: String,
 }
 
-/// What is filled in. `wanted`: how many there were to be, as far as that is known; `there`: how many Machines there are.
+/// The filled-in fields. `wanted`: how many there were to be, as far as that is known; `there`: how many Machines there
+/// are.
 pub(crate) fn fill(metadata: &ObjectMeta, wanted: i32, there: usize) -> Filled {
     let annotations = metadata.annotations.as_ref();
     let least = |key: &'static str| {

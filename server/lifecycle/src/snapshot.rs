@@ -120,7 +120,7 @@ pub struct Snapshot {
     pub term: i64,
     /// Values that a decision may use and cannot make itself.
     pub fresh: Fresh,
-    /// Defaults of this core.
+    /// The core's defaults.
     pub settings: Settings,
 }
 
@@ -137,7 +137,7 @@ impl Snapshot {
 /// The pool of a Machine that is being deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OwnPool {
-    /// It is there, or the Machine has none.
+    /// The pool exists, or the Machine has none.
     #[default]
     There,
     /// The pool exists, and its driver cannot delete single instances.
@@ -174,7 +174,7 @@ pub struct Fresh {
 /// The cluster that a Machine's Node joins, with its pods and the bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TargetView {
-    /// It is watched: Node and pods are what was seen there.
+    /// The cluster is watched: Node and pods are as seen there.
     #[default]
     Watched,
     /// There is none. No Node is waited for; Node, pods and token are absent.

@@ -30,7 +30,7 @@ pub const REPLACEMENTS_FAIL: &str = EventReason::ReplacementsFail.name();
 pub struct Streak {
     /// What the status has to say; `None`: nothing failed lately.
     pub retry: Option<Retry>,
-    /// It does not say so yet: nothing is replaced before that.
+    /// The set does not say so yet: nothing is replaced before.
     is_new: bool,
     /// Every Machine runs: nothing is wrong now, though the count goes on.
     all_run: bool,

@@ -28,7 +28,7 @@ pub enum Tie {
 pub enum NodeTask {
     /// Nothing.
     Leave,
-    /// Its Machine may still turn up: look again then.
+    /// The Node's Machine may still turn up: look again then.
     LookAgain(Timestamp),
     /// Take our finalizer from it, and mark it as not managed if that is said.
     Release {

@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// A status that the Machine has for the core and not in the API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unwritten {
-    /// What the API has. The unwritten status is void once that is something else; what is to be told is not.
+    /// The status in the API. The unwritten status is void once the API has another one; the events are not.
     pub stored: Option<MachineStatus>,
     /// What is to be written.
     pub status: MachineStatus,

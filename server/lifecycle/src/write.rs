@@ -107,17 +107,17 @@ impl Object {
 pub enum Verb {
     /// No write: a read shows the object unchanged, or no later write is made. Caches may lag.
     Confirm(Same),
-    /// It is created.
+    /// Create the object.
     Create(Taken),
     /// No write: the write counts as refused, for this reason.
     Refuse(String),
-    /// This merge patch.
+    /// A merge patch.
     Patch(Value),
     /// A merge patch of the status.
     PatchStatus(Value),
-    /// This JSON patch, after a `test` of the condition. The cache waits for the watch.
+    /// A JSON patch, after a `test` of the condition. The cache waits for the watch.
     Edit(Vec<Value>),
-    /// It is deleted.
+    /// Delete the object.
     Delete,
     /// Nothing: this copy of a template, which is the object's, is deleted.
     DeleteCopy(Box<Made>),
@@ -128,7 +128,7 @@ pub enum Verb {
 /// What is done to a bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenWrite {
-    /// It is made, or takes the place of one of the same id and owner. One of another owner is a 409.
+    /// Make the token, or replace the token of the same id and owner. Another owner's token is a 409.
     Ensure(TokenRequest),
     /// Delete the token of this owner.
     Delete {
@@ -215,13 +215,13 @@ pub enum Found {
     Patch(Value),
     /// It is in the way for a while: as good as done, but only this is told.
     Later(Option<Event>),
-    /// It is gone meanwhile: 404.
+    /// The object is gone meanwhile: 404.
     Gone,
     /// Another object: 409.
     Stranger,
     /// Another object, for this reason: as 422.
     Refused(String),
-    /// Another owner has the object, for this reason. It may be left.
+    /// Another owner has the object, for this reason. The object may be left.
     Held(String),
 }
 
@@ -268,11 +268,11 @@ pub enum Remember {
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// Of this object.
+    /// The written object.
     pub of: Object,
     /// The kind of write.
     pub verb: Verb,
-    /// On which condition.
+    /// The condition of the write.
     pub only: Only,
     /// Events after the write: about the object of the pass, or about the written object.
     pub told: Vec<Event>,
@@ -280,7 +280,7 @@ pub struct Write {
     pub of_itself: bool,
     /// An object to create first: without it, the write is refused.
     pub first: Option<Box<NewCopy>>,
-    /// A write afterwards. It only tells people, and nothing follows if it fails.
+    /// A write afterwards. The later write only tells people, and nothing follows if it fails.
     pub then: Option<Box<Self>>,
     /// What they are told if it is refused; the answer is added to the message.
     pub refused: Option<Event>,
@@ -304,7 +304,7 @@ impl Write {
         }
     }
 
-    /// On this condition instead.
+    /// With another condition.
     #[must_use]
     pub fn only(self, only: Only) -> Self {
         Self { only, ..self }
@@ -343,24 +343,24 @@ pub enum Part {
     Adopt,
     /// Objects that are to go later.
     Mark,
-    /// What only tells others.
+    /// Writes that only tell others.
     Tell,
     /// Objects of which there are to be more or less.
     Scale,
     /// Own objects to change.
     Update,
-    /// Objects that go.
+    /// Objects to delete.
     Delete,
     /// Reserve Machines to take.
     Take,
-    /// Objects that are made.
+    /// Objects to create.
     Create,
 }
 
 /// In which order the writes of a batch are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// One after the other.
+    /// Write after write.
     InOrder,
     /// So many at the same time.
     Beside(usize),
@@ -412,7 +412,7 @@ impl Answers {
     };
 }
 
-/// Writes that are alike.
+/// Writes of the same kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// The part of the plan.
@@ -421,11 +421,11 @@ pub struct Batch {
     pub what: &'static str,
     /// The writes.
     pub writes: Vec<Write>,
-    /// Their order.
+    /// The order of the writes.
     pub pace: Pace,
     /// None of them is made if a write of this part failed.
     pub after: Option<Part>,
-    /// What answers mean.
+    /// The meaning of answers.
     pub answers: Answers,
 }
 
@@ -443,7 +443,7 @@ impl Batch {
         Self { part, what, writes, pace: Pace::InOrder, after: None, answers }
     }
 
-    /// Where answers mean this.
+    /// With another meaning of answers.
     #[must_use]
     pub fn answering(self, answers: Answers) -> Self {
         Self { answers, ..self }
@@ -503,16 +503,16 @@ pub struct Plan<R> {
     pub cancel: Option<OperationId>,
     /// Id of a finished operation whose result is in the API now.
     pub acknowledge: Option<OperationId>,
-    /// The operation to send. Its intent is in the API now.
+    /// The operation to send. The intent is in the API now.
     pub dispatch: Option<Dispatch>,
-    /// What to tell people.
+    /// The events for people.
     pub events: Vec<Event>,
     /// When to look again.
     pub next: Next,
 }
 
 impl<R> Plan<R> {
-    /// Nothing but this.
+    /// A plan with only these writes.
     pub fn only(writes: Vec<Batch>, next: Next) -> Self {
         let (report, cancel, acknowledge, dispatch) = (None, None, None, None);
         Self { writes, report, cancel, acknowledge, dispatch, events: Vec::new(), next }
@@ -527,7 +527,7 @@ impl<R> Plan<R> {
     }
 }
 
-/// What a 409 says.
+/// The text for a 409.
 pub const CONFLICT: &str = "the object changed meanwhile";
 
 /// How each write of a plan went, in the order in which they were made.

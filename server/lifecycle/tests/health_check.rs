@@ -296,7 +296,7 @@ fn an_unhealthy_machine_is_marked_once_and_a_healthy_one_loses_its_mark() {
     }
     let unseen = plan_of(with("Failed", NodeView::Unknown), 1400);
     assert_eq!(names(&unseen), (vec![], vec![]), "its node is not known");
-    // It says something else now.
+    // The finding has changed.
     let worse = plan_of(with("Unknown", node("KernelDeadlock", "True", 1000)), 1400);
     assert_eq!(names(&worse), (vec!["m"], vec![]));
 }
@@ -536,7 +536,7 @@ fn a_check_that_is_gone_leaves_no_mark_behind() {
     let plan_of = plan(&gone);
     assert_eq!(names(&plan_of), (vec![], vec!["m"]));
     assert_eq!(plan_of.status, None);
-    // It selects the machine no more.
+    // The check does not select the machine any more.
     let mut other = snap(check(json!({})), vec![healthy("a")], 1300);
     other.left = vec![left("Failed")];
     assert_eq!(names(&plan(&other)), (vec![], vec!["m"]));

@@ -406,7 +406,7 @@ fn surplus_that_a_growing_target_is_about_to_take_stays() {
         ))
     };
     for (replicas, has, spares, left, goes) in [
-        // It grows to its maximum, and the reserve may have none.
+        // The target grows to its maximum, and the reserve may have none.
         (3, 2, 1, 1, vec![]),
         (3, 3, 1, 0, vec!["m0"]),
         (3, 1, 3, 2, vec!["m2"]),

@@ -142,7 +142,7 @@ impl WriteMetrics {
     }
 }
 
-/// What requests are about.
+/// The objects of requests.
 pub trait Object:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
 {

@@ -47,7 +47,7 @@ pub enum PassError {
     Api {
         /// The request.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: WriteError,
     },

@@ -1,4 +1,4 @@
-//! Which namespaces are served.
+//! The served namespaces.
 
 use std::fmt;
 use std::str::FromStr;

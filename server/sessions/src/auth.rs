@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-/// Who dialled in.
+/// A driver that dialled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// Stable name: sessions of one name replace each other, sessions of two never do.
@@ -102,11 +102,11 @@ pub struct PeerCertificate {
 /// The process at the other end of a unix socket, by the word of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// Its effective user.
+    /// The effective user.
     pub uid: u32,
-    /// Its effective group.
+    /// The effective group.
     pub gid: u32,
-    /// Its process id, where the kernel tells.
+    /// The process id, where the kernel tells.
     pub pid: Option<i32>,
 }
 
@@ -163,14 +163,15 @@ impl AuthError {
     }
 }
 
-/// Tells who calls.
+/// Identifies callers.
 #[tonic::async_trait]
 pub trait Authenticator: Send + Sync + 'static {
     /// Identifies the caller, and the providers it may claim. Called for every call of a driver.
     async fn authenticate(&self, presented: Presented<'_>) -> Result<Principal, AuthError>;
 }
 
-/// Tokens known from the start, e.g. one file for each driver. Holds their hashes only.
+/// Tokens known from the start, e.g. one file for each driver. Only the hashes of the tokens are
+/// held.
 #[derive(Clone, Default)]
 pub struct StaticTokens {
     known: Vec<([u8; 32], Principal)>,
@@ -193,7 +194,7 @@ impl StaticTokens {
         self
     }
 
-    /// Who holds `token`.
+    /// The holder of `token`.
     pub fn find(&self, token: &str) -> Option<Principal> {
         let presented = digest(token.trim());
         // No early end: the time taken tells nothing about which token came close.

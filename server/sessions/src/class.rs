@@ -79,7 +79,7 @@ pub enum ClassError {
     /// The namespace is not served by this core.
     #[error("the namespace is not served by this core")]
     NamespaceDenied,
-    /// It cannot be read for now.
+    /// The class cannot be read for now.
     #[error("cannot be read for now: {0}")]
     Unavailable(String),
 }

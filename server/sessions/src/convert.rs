@@ -213,7 +213,7 @@ fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
     tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// What a driver answered. `volumes`: names of the volumes that it was asked for.
+/// The outcome from a driver's answer. `volumes`: names of the requested volumes.
 pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>) -> Outcome {
     use operation_result::Response;
     match response {
@@ -275,7 +275,7 @@ fn deletion(outcome: DeletionOutcome, provider_id: &str, cluster_id: &str) -> Ou
     }
 }
 
-/// One id for each name, in order; anything else says nothing.
+/// An id for each name, in order; any other answer says nothing.
 fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
     if asked.len() != ids.len() {
         let text = format!("the driver answered {} ids for {} volumes", ids.len(), asked.len());

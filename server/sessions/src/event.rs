@@ -51,7 +51,7 @@ pub enum SessionEvent {
         target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
-        /// False: it goes on.
+        /// False: the operation goes on.
         stalled: bool,
     },
     /// The driver of an operation lost its session, or came back with the operation.
@@ -70,18 +70,18 @@ pub enum SessionEvent {
         /// The operation.
         operation_id: OperationId,
     },
-    /// The driver says that something happened to an instance. It proves nothing.
+    /// The driver says that something happened to an instance. The hint proves nothing.
     Hint {
         /// The provider, by the name its driver uses.
         provider: ProviderName,
-        /// What it says.
+        /// The content of the hint.
         hint: Box<Hint>,
     },
     /// A driver claimed a provider that it may not serve.
     ForeignProvider {
-        /// Who claimed it.
+        /// The claiming principal.
         principal: String,
-        /// What was claimed.
+        /// The claimed provider.
         provider: ProviderName,
         /// The allowed providers, for people.
         serves: String,

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counters of the sessions.
 
 use std::time::Duration;
 
@@ -177,7 +177,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers what is counted.
+    /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.upstream.register(registry);
         let registry = registry.sub_registry_with_prefix("ostler_driver");

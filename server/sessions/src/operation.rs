@@ -13,7 +13,7 @@ use crate::ClassContent;
 /// An operation to be sent, with what was looked up for it.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// That of `operation`.
+    /// The id of `operation`.
     pub(crate) id: OperationId,
     /// The verb.
     pub(crate) kind: OperationKind,
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     pub(crate) provider: ProviderName,
     /// For the driver, from receipt.
     pub(crate) timeout: Duration,
-    /// Its priority.
+    /// The priority.
     pub(crate) lane: Lane,
     /// The request, without fields known only to the hub.
     pub(crate) operation: Box<Operation>,
@@ -46,7 +46,7 @@ pub enum SubmitError {
     /// The target has an operation that is in flight or not acknowledged.
     #[error("operation {operation_id} of this target has not ended; acknowledge its result first")]
     TargetBusy {
-        /// That operation.
+        /// The other operation.
         operation_id: OperationId,
     },
     /// Too much waits for this provider already; try again later.
@@ -58,14 +58,14 @@ pub enum SubmitError {
     /// The operation is too large for a frame; it will not get smaller by waiting.
     #[error("{part} has {bytes} bytes, the limit is {limit}; make it smaller")]
     FrameTooLarge {
-        /// What is too large.
+        /// The part that is too large.
         part: FramePart,
-        /// Its size.
+        /// The size of the part.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// This core only looks.
+    /// The core only looks.
     #[error("this core only looks, and sends no {kind}")]
     LooksOnly {
         /// The verb.

@@ -218,7 +218,7 @@ impl Default for Timing {
             reconnect_spread: Duration::from_secs(3),
             max_age: Duration::from_hours(1),
             token_margin: Duration::from_mins(2),
-            // Its driver comes back immediately, and resumes.
+            // The driver comes back immediately, and resumes.
             aged_close: Duration::from_secs(5),
             drain: Duration::from_secs(30),
             drain_grace: Duration::from_secs(5),

@@ -15,9 +15,9 @@ use crate::Term;
 pub struct RecordedOperation {
     /// Its id.
     pub operation_id: OperationId,
-    /// Its verb.
+    /// The verb.
     pub kind: OperationKind,
-    /// Its intent.
+    /// The key of the intent.
     pub idempotency_key: String,
     /// Term of the core that made the decision.
     pub term: Term,

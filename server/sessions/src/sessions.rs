@@ -106,7 +106,7 @@ impl Sessions {
         self.shell.with(|hub, now| hub.provider_states(now))
     }
 
-    /// One of [`Self::providers`].
+    /// A provider of [`Self::providers`].
     pub fn provider(&self, name: &ProviderName) -> Option<ProviderState> {
         self.shell.with(|hub, now| hub.state_of(now, name))
     }

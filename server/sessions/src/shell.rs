@@ -94,13 +94,13 @@ impl Shell {
         self.locked(|state, now| act(&mut state.hub, now))
     }
 
-    /// This core leads from now on.
+    /// The core leads from now on.
     pub(crate) fn lead(&self, term: Term) {
         self.with(|hub, now| hub.lead(now, term));
         self.leading.send_replace(true);
     }
 
-    /// This core asks drivers, and leads nothing.
+    /// The core asks drivers, and leads nothing.
     pub(crate) fn look(&self) {
         self.with(|hub, _| hub.look());
         self.leading.send_replace(true);

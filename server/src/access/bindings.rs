@@ -13,7 +13,7 @@ use super::tokens::DriverToken;
 /// Longest list of bindings. Far above any use, so a wrong file is noticed.
 const BINDINGS: usize = 10_000;
 
-/// A caller recognised by something other than a known token. Displays as its principal.
+/// A caller recognised by something other than a known token. The value displays as its principal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
     /// `system:serviceaccount:NAMESPACE:NAME`.
@@ -95,7 +95,7 @@ impl Bindings {
         Ok(bindings)
     }
 
-    /// What `who` may serve.
+    /// The providers allowed for `who`.
     pub(super) fn of(&self, who: &Who) -> Option<&BTreeSet<String>> {
         self.providers.get(who)
     }

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// For one question.
+/// Limit of a single review.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Concurrent questions: a crowd of strangers must not become a load on the API server.
 const AT_ONCE: usize = 8;
@@ -31,7 +31,7 @@ const ANSWERS: usize = 1024;
 /// What the API server said of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the token of a ServiceAccount, for our audience.
+    /// The token belongs to a ServiceAccount, for our audience.
     Account {
         /// `system:serviceaccount:NAMESPACE:NAME`.
         name: String,

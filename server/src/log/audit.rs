@@ -324,7 +324,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Until the new file is there, no older one is moved. That of today may have been moved by another process.
+    /// Until the new file is there, no older one is moved. Today's file may have been moved by another process.
     fn rotate(&mut self) -> io::Result<()> {
         let new = self.beside("new");
         unless_missing(fs::remove_file(&new))?;

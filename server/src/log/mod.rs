@@ -31,7 +31,7 @@ pub enum LogStyle {
     Plain,
     /// The same for a terminal.
     Coloured,
-    /// One JSON object a line.
+    /// A JSON object a line.
     Json,
 }
 

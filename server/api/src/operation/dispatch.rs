@@ -168,7 +168,7 @@ pub enum Request {
         provider_id: ProviderId,
         /// `None`: as many as now.
         size: Option<PoolSize>,
-        /// `None`: as it is.
+        /// `None`: unchanged.
         model: Option<PoolModel>,
     },
     /// Make a group with its instances go away.
@@ -180,7 +180,7 @@ pub enum Request {
     PoolStatus {
         /// May be empty: find it by identity.
         provider_id: ProviderId,
-        /// And its instances.
+        /// Whether to list the instances.
         with_instances: bool,
     },
     /// Read all groups that the credentials of the class show.
@@ -189,7 +189,7 @@ pub enum Request {
     DeletePoolMachines {
         /// The group.
         provider_id: ProviderId,
-        /// Which ones; 1 to 100.
+        /// The instances, 1 to 100.
         instances: Vec<ProviderId>,
         /// Wanted is what was expected (the group makes others), or less by the number of instances.
         size: PoolSize,
@@ -198,11 +198,11 @@ pub enum Request {
     UpdatePoolMachine {
         /// The group.
         provider_id: ProviderId,
-        /// Which one.
+        /// The instance.
         instance: ProviderId,
         /// The model to bring the instance to.
         model_hash: String,
-        /// Its Node is drained: it may be restarted or made anew.
+        /// The Node is drained: the instance may be restarted or made anew.
         drained: bool,
     },
 }

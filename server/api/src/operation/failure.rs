@@ -15,7 +15,7 @@ pub struct Failure {
     pub certainty: Certainty,
     /// Stable word; those that the core acts on are [`Reason`]s.
     pub reason: String,
-    /// For people. Nothing decides by it.
+    /// For people. No decision depends on the message.
     pub message: String,
     /// Not before this much time has passed; of drivers [`LONGEST_WAIT`] at most.
     pub retry_after: Option<Duration>,
@@ -33,9 +33,9 @@ pub const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// What the infrastructure said, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InfrastructureError {
-    /// Its own code.
+    /// The infrastructure's own code.
     pub code: String,
-    /// Its own request id.
+    /// The infrastructure's own request id.
     pub request_id: String,
 }
 

@@ -36,7 +36,7 @@ pub enum Success {
         instances: Vec<InstanceRecord>,
         /// Parts that belong to no instance.
         parts: Vec<Part>,
-        /// The driver's name of this list: two classes with the same name have the same list. Empty: it says nothing.
+        /// The driver's name of this list: two classes with the same name have the same list. Empty: no name.
         scope: String,
     },
     /// What the driver says of a spec.

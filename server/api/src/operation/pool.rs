@@ -19,7 +19,7 @@ pub struct PoolModel {
 /// The size that a group is to have, and the one that was seen: a group that has another is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolSize {
-    /// What was seen.
+    /// The size at the last read.
     pub expected: i32,
     /// What is wanted, absolute: sent twice it changes nothing twice.
     pub wanted: i32,
@@ -28,9 +28,9 @@ pub struct PoolSize {
 /// What the groups of a driver do by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTraits {
-    /// They replace outdated instances.
+    /// The groups replace outdated instances.
     pub surge: bool,
-    /// They may delete instances that the core did not name.
+    /// The groups may delete instances that the core did not name.
     pub scales_in: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct PoolRecord {
     pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: i32,
-    /// How many it has.
+    /// The current number of instances.
     pub current: i32,
     /// [`PoolModel::hash`] of new instances; empty: not known.
     pub model_hash: String,
@@ -66,7 +66,7 @@ pub struct PoolInstance {
     pub instance_id: String,
     /// How the infrastructure calls it; may be empty.
     pub instance_name: String,
-    /// How far it is.
+    /// The state of the instance.
     pub state: PoolInstanceState,
     /// [`PoolModel::hash`] that it was made from or updated to; empty: not known.
     pub model_hash: String,

@@ -63,7 +63,7 @@ reasons! {
     CoreTargetBusy = "CORE_TARGET_BUSY",
     /// The driver has no such verb.
     CoreKindUnsupported = "CORE_KIND_UNSUPPORTED",
-    /// This core changes nothing.
+    /// The core only looks, and changes nothing.
     CoreLooksOnly = "CORE_LOOKS_ONLY",
     /// Cancelled before it was sent.
     CoreCanceled = "CORE_CANCELED",

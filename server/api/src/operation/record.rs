@@ -50,8 +50,8 @@ pub enum Power {
     /// It runs or is about to, or the driver does not say.
     #[default]
     On,
-    /// It is stopped.
+    /// The instance is stopped.
     Stopped,
-    /// It is being deleted.
+    /// The instance is being deleted.
     Deleting,
 }

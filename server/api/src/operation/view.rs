@@ -57,11 +57,11 @@ pub struct InFlight {
     pub kind: OperationKind,
     /// Key of the intent.
     pub idempotency_key: String,
-    /// Where it is.
+    /// The place of the operation.
     pub place: Place,
     /// For how long it is in the queue or with its driver.
     pub age: Duration,
-    /// Whether it was cancelled.
+    /// Whether the operation was cancelled.
     pub cancelled: bool,
     /// The driver's last report.
     pub progress: Option<Progress>,
@@ -118,7 +118,7 @@ pub struct Finished {
     pub kind: OperationKind,
     /// Key of the intent.
     pub idempotency_key: String,
-    /// What came back.
+    /// The answer, or the failure.
     pub outcome: Outcome,
     /// What the driver wants handed back next time, at most 4 KiB; `None`: nothing is known of it.
     pub checkpoint: Option<String>,

@@ -18,7 +18,7 @@ pub(super) enum KindState {
     NotListed,
     /// The API server does not serve the kind.
     Missing,
-    /// Its objects have no namespace.
+    /// The kind has no namespaces.
     WithoutNamespace,
     /// Nothing marks the kind as a bootstrap provider's.
     Unmarked,

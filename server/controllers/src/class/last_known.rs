@@ -24,7 +24,7 @@ pub(super) fn place(class: &ObjectName) -> ObjectName {
     ObjectName::new(&class.namespace, last_known::secret_name(&class.name))
 }
 
-/// What the Secret holds.
+/// The copy in the Secret.
 pub(super) fn facts(secret: &Secret) -> Kept {
     match secret.type_.as_deref() {
         Some(last_known::TYPE) => Kept::Ours(plain(secret)),

@@ -1,4 +1,4 @@
-//! Metrics of MachineDeployments, computed from the cache at each scrape. Their names are upstream's.
+//! Metrics of MachineDeployments, computed from the cache at each scrape. The names are upstream's.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What wakes a deployment.
+//! Wakes deployments.
 
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use ostler_lifecycle::owner::controller;

@@ -446,7 +446,7 @@ impl Leadership {
                     // No other process had the Lease since: a new holder begins another term.
                     self.lease = record::held(now, settings);
                 }
-                // A client deleted it. As client-go: it is made again, unless another core was faster.
+                // A client deleted the Lease. As client-go: it is made again, unless another core was faster.
                 Err(kube::Error::Api(status)) if status.code == 404 && !gone => gone = true,
                 Err(kube::Error::Api(status)) if gone && takes_no_more(&status) => {
                     let (lease, namespace) = (settings.lease, settings.namespace.clone());

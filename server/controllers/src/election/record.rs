@@ -62,8 +62,8 @@ pub(crate) enum Predecessor {
 }
 
 impl Predecessor {
-    /// Of who takes `lease`. Only the term that ended counts: another client may have led since, and a person may have
-    /// taken the holder out.
+    /// The predecessor of a process that takes `lease`. Only the term that ended counts: another client may have led
+    /// since, and a person may have taken the holder out.
     pub(super) fn of(lease: &Lease) -> Self {
         let ended = lease.metadata.annotations.as_ref().and_then(|all| all.get(ENDED_TERM));
         let ended = ended.is_some_and(|term| *term == transitions(lease).to_string());
@@ -77,7 +77,7 @@ impl Predecessor {
 pub(super) enum Move {
     /// Write this: the lease is free, ours or expired.
     Take(Box<Lease>),
-    /// Another process holds it.
+    /// Another process holds the Lease.
     Wait,
 }
 
@@ -206,7 +206,7 @@ pub(super) fn replaced(mut there: Lease, lease: &Lease) -> Lease {
 }
 
 /// A Lease that the next leader may take immediately: no holder, and a duration of one second for clients that read
-/// only the times. It says so if all requests of this term were `answered`.
+/// only the times. The Lease tells whether all requests of this term were `answered`.
 pub(super) fn released(mut lease: Lease, answered: bool, wall: Timestamp) -> Lease {
     if answered {
         let term = transitions(&lease).to_string();

@@ -22,7 +22,7 @@ impl Running {
         self.stood_still
     }
 
-    /// Forgets what was `before`.
+    /// Forgets runs from `before`.
     pub(super) fn forget(&mut self, before: Duration) {
         self.stood_still = self.stood_still.saturating_sub(before);
     }

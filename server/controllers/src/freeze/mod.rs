@@ -35,7 +35,7 @@ pub(crate) struct Freezes {
     pub(crate) lifted: Mutex<HashMap<ObjectName, Timestamp>>,
 }
 
-/// What is looked at.
+/// The object of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum FreezeKey {
     /// A set.

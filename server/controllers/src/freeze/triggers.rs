@@ -1,4 +1,4 @@
-//! What wakes a freeze.
+//! Wakes freezes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_deployment::MachineDeploymentCondition;

@@ -111,7 +111,7 @@ impl Hand<'_> {
         answer
     }
 
-    /// What an answer means.
+    /// The meaning of an answer.
     fn take(
         &self,
         batch: &Batch,
@@ -165,7 +165,7 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Says what was refused.
+    /// Reports a refused write.
     fn complain(&self, batch: &Batch, write: &Write, error: &WriteError) {
         if comes_again(write, error) {
             return;

@@ -38,9 +38,9 @@ pub(crate) struct Hand<'a> {
 
 /// The writes that a kind remembers until the cache shows them.
 pub(crate) trait Unseen: Sync {
-    /// This is about to be sent.
+    /// The write is about to be sent.
     fn sends(&self, _part: Part, _write: &Write) {}
-    /// This was the answer.
+    /// The answer to the write.
     fn answered(&self, _part: Part, _write: &Write, _answer: Result<(), &WriteError>) {}
 }
 

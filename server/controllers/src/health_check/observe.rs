@@ -15,7 +15,7 @@ impl HealthChecks {
     pub(super) fn gather(&self, name: &ObjectName) -> Option<Snapshot> {
         let check = self.stores.checks.get(name);
         if check.is_none() && !self.stores.checks.is_synced() {
-            // It may only not be listed yet.
+            // The check may only not be listed yet.
             return None;
         }
         let now = (self.clock.0)();

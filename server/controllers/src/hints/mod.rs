@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::stores::MachineIndex;
 use crate::watch::Cache;
 
-/// One hint of a machine in so much time on average.
+/// The average time between hints of one machine.
 const EVERY: Duration = Duration::from_secs(10);
 /// So many in a row after a rest.
 const BURST: u32 = 5;
@@ -39,7 +39,7 @@ struct Heard {
 }
 
 impl Hints {
-    /// Hints about these machines.
+    /// Hints about the given machines.
     pub(crate) fn of_machines(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self { heard: Mutex::default(), machines: Arc::clone(machines) }
     }

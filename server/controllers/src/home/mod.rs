@@ -90,22 +90,22 @@ pub(crate) struct Observed {
 /// The state of the object in the API server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is there.
+    /// The object exists.
     Here,
     /// A user deleted it alone.
     Deleted,
-    /// It is not there any more.
+    /// The object is gone.
     Gone,
 }
 
-/// What to do.
+/// The next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Change its finalizer.
+    /// Change the finalizer.
     Hold(Hold),
     /// Release the object, to make it again.
     LetGo,
-    /// Make it again.
+    /// Make the object again.
     Make,
 }
 

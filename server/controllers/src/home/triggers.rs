@@ -15,7 +15,7 @@ use crate::queue::Priority;
 use crate::triggers::{Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-/// It has one key: the ConfigMap of the cluster id.
+/// The kind has a single key: the ConfigMap of the cluster id.
 impl Woken<Home, Shared> {
     /// An object with a need for this core came or went.
     pub(crate) fn note(&self) {

@@ -31,7 +31,7 @@ type Labels = BTreeMap<String, String>;
 struct Refused {
     /// The kind of refusal, and how often it was refused.
     refusal: Refusal,
-    /// Its labels, if they were needed and could be read.
+    /// The pod's labels, if needed and readable.
     labels: Option<Arc<Labels>>,
     /// The machine whose Node is being drained of the pod.
     machine: ObjectName,
@@ -129,7 +129,7 @@ impl Machines {
         };
         match result {
             Ok(()) => {
-                // It leaves, and waits for no budget any more.
+                // The pod leaves, and waits for no budget any more.
                 self.state.evictions.forget(pod.uid.as_str());
                 Performed::Done
             }

@@ -28,7 +28,7 @@ use crate::watch::{Author, ObjectName};
 
 /// Results of the actions.
 pub(crate) struct Executed {
-    /// One for each action, in order.
+    /// A result for each action, in order.
     pub(super) performed: Vec<Performed>,
     /// The machine as of the last write.
     pub(super) machine: Arc<Machine>,

@@ -1,5 +1,5 @@
-//! Builds the snapshot that a decision is made from. It reads caches and sessions. The bootstrap token, the pods
-//! before a drain ends, and the Node before a Machine is deleted take a request.
+//! Builds the snapshot that a decision is made from. The observation reads caches and sessions. The bootstrap token,
+//! the pods before a drain ends, and the Node before a Machine is deleted take a request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

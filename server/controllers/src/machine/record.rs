@@ -78,8 +78,8 @@ impl Machines {
         }
     }
 
-    /// One patch per pass, and none if nothing changed. It is conditional on the newest version that the pass has
-    /// seen, so that no operation is sent based on an outdated plan.
+    /// One patch per pass, and none if the status is unchanged. It is conditional on the newest version that the pass
+    /// has seen, so that no operation is sent based on an outdated plan.
     async fn write_status(
         &self,
         machine: &Machine,

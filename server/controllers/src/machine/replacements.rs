@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::PassError;
 
-/// How long a time is kept: longer than any creation may take. This bounds the map.
+/// How long a time is kept: longer than any creation may take. The limit bounds the map.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
 
 /// By `namespace/name` of the MachineDeployment.

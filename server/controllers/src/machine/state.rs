@@ -56,7 +56,7 @@ impl State {
         self.ended.set(uid, ());
     }
 
-    /// It may not have been removed.
+    /// The finalizer may not have been removed.
     pub(super) fn not_ended(&self, uid: &str) {
         self.ended.remove(uid);
     }

@@ -113,7 +113,7 @@ impl Machines {
         let writer = self.writer.to(&target.client);
         let (id, uid) = (request.id.as_str(), request.owner.as_str());
         if self.state.tokens.is_deleted(uid, id) {
-            // It may exist from now on, whatever the answer.
+            // The token may exist from now on, whatever the answer.
             self.state.tokens.remove(uid);
         }
         // A known token need not be created.

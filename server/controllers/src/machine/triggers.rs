@@ -1,4 +1,4 @@
-//! What wakes a Machine.
+//! Wakes Machines.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Triggers for Woken<Machines, Shared> {
         }
     }
 
-    /// Its users.
+    /// The users of the class.
     fn class(&self, change: &Change<MachineClass>) {
         let Some(class) = change.latest() else { return };
         self.add_all(self.stores.users(&ObjectName::of(class.as_ref())), change.priority());
@@ -190,7 +190,7 @@ impl Triggers for Woken<Machines, Shared> {
         }
     }
 
-    /// Those with an unhealthy Node.
+    /// Machines with an unhealthy Node.
     fn health(&self, cluster: Option<&ObjectName>) {
         let machines = &self.stores.machines;
         let all = match cluster {

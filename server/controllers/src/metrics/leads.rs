@@ -18,9 +18,9 @@ struct LeaseLabel {
 /// Both Leases.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// That of the machines.
+    /// The Lease of the machines.
     pub(crate) machines: Leads,
-    /// That of the sets and deployments.
+    /// The Lease of the sets and deployments.
     pub(crate) sets: Leads,
 }
 
@@ -45,7 +45,7 @@ impl Leads {
         registry.register_collector(Box::new(WhileLeading { leads: self.clone(), of_leader }));
     }
 
-    /// It leads until the answer is dropped.
+    /// The process leads until the result is dropped.
     #[must_use]
     pub(crate) fn begin(&self) -> Leading {
         self.0.set(1);
@@ -53,7 +53,7 @@ impl Leads {
     }
 }
 
-/// This process leads.
+/// Marks this process as the leader.
 #[derive(Debug)]
 pub(crate) struct Leading(Leads);
 

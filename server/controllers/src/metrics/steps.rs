@@ -33,7 +33,7 @@ struct StepLabel {
 /// The labels that describe a machine's shape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
-    /// `nodeTemplate.instanceType` of its class.
+    /// `nodeTemplate.instanceType` of the class.
     pub(crate) instance_type: String,
 }
 

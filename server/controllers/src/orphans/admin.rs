@@ -59,7 +59,7 @@ pub(super) struct Seen {
     pub(super) suspected: Vec<Suspected>,
     /// The last scan listed every class.
     pub(super) complete: bool,
-    /// Its driver reads no tags.
+    /// The driver reads no tags.
     pub(super) by_name: bool,
 }
 

@@ -107,9 +107,9 @@ struct Shown {
 #[derive(Debug, PartialEq, Eq)]
 struct Lister {
     process: String,
-    /// It reads no tags.
+    /// The driver reads no tags.
     by_name: bool,
-    /// It has groups.
+    /// The driver has groups.
     pools: bool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) enum Acted {
     Claimed(Keep),
     /// The orphan was only reported, for this reason.
     Reported(String),
-    /// It was deleted.
+    /// The orphan was deleted.
     Deleted,
     /// The driver could not delete it.
     Failed,

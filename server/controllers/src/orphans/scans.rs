@@ -21,7 +21,7 @@ impl OrphanScans {
         Self { queue, asked: Arc::default() }
     }
 
-    /// This provider exists: it is scanned when a scan is due.
+    /// The provider exists, and is scanned when a scan is due.
     pub(crate) fn note(&self, provider: &ProviderName) {
         self.queue.add(provider.clone(), Priority::Background);
     }

@@ -67,7 +67,7 @@ struct Failed {
 pub(super) type ReadWith = (Revision, Option<Revision>);
 
 impl Groups {
-    /// Changes what is remembered. A read of a large group is not copied for it.
+    /// Changes the memory about a pool's group. A read of a large group is not copied for the change.
     pub(super) fn with<T>(&self, pool: &MachinePool, change: impl FnOnce(&mut Group) -> T) -> T {
         let mut groups = self.0.lock();
         let group = groups.entry(ObjectName::of(pool)).or_default();

@@ -110,7 +110,7 @@ struct Own<'a> {
 
 impl Unseen for Own<'_> {
     fn sends(&self, _: Part, write: &Write) {
-        // It may happen although no answer comes.
+        // The deletion may happen although no answer comes.
         if write.remember == Remember::Deletion {
             let uid = write.of.uid().to_owned();
             self.groups.with(self.pool, |group| group.deleted.insert(uid, Instant::now()));

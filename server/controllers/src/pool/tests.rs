@@ -186,7 +186,7 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
     assert_eq!(created().await, 1);
     bench.stores.machines.apply(Event::Delete(serde_json::from_value(made).unwrap()));
     assert_eq!((created().await, created().await), (2, 2));
-    // It is never seen.
+    // The cache never shows the Machine.
     tokio::time::advance(2 * PATIENCE).await;
     assert_eq!(created().await, 3);
 }

@@ -1,4 +1,4 @@
-//! What wakes a pool.
+//! Wakes pools.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Triggers for Woken<Pools, Shared> {
         }
     }
 
-    /// One of its pools may have waited for a token there.
+    /// A pool of the cluster may have waited for a token there.
     fn cluster(&self, cluster: &ObjectName) {
         let mut pools = self.stores.pools.names();
         pools.retain(|pool| pool.namespace == cluster.namespace);

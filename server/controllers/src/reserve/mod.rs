@@ -75,7 +75,7 @@ impl Reserves {
     }
 }
 
-/// What no object says.
+/// State kept in no object.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     pending: Pending,

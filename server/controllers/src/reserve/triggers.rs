@@ -1,4 +1,4 @@
-//! What wakes a reserve.
+//! Wakes reserves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -53,7 +53,7 @@ pub(crate) struct Kinds {
     pub(crate) home: Arc<Woken<Home, home::Shared>>,
 }
 
-/// What every kind gets.
+/// The parts common to every kind.
 struct Of<'a> {
     metrics: &'a QueueMetrics,
     stores: &'a Stores,

@@ -1,4 +1,4 @@
-//! Who answers autoscalers.
+//! Answers autoscalers.
 
 use super::{Controllers, Core};
 use crate::autoscaler::Scaler;

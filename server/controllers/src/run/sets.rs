@@ -37,7 +37,7 @@ use crate::triggers::Woken;
 /// A leadership of the sets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SetsTerm {
-    /// Its term, by the Lease of the sets.
+    /// The term, by the Lease of the sets.
     pub(crate) term: Term,
     /// What the process that ran the sets before may still do.
     pub(crate) predecessor: Predecessor,

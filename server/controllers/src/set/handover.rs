@@ -30,7 +30,7 @@ pub(crate) enum Stage<'a> {
     Wait(Duration),
     /// None any more: what they did has to be listed, and this set to true.
     List(MutexGuard<'a, bool>),
-    /// It has been listed.
+    /// The list was made.
     Over,
 }
 
@@ -116,7 +116,7 @@ mod tests {
         tokio::time::advance(PATIENCE / 2).await;
         assert!(matches!(wait(&one).await, Ok(Some(left)) if left == PATIENCE / 2));
         tokio::time::advance(PATIENCE / 2).await;
-        // It lists now, and waits as long as it cannot.
+        // The process lists now, and waits until a list succeeds.
         assert!(wait(&one).await.is_err());
         let none = Handover::new(Predecessor::None);
         assert!(wait(&none).await.is_err(), "there was none to wait for");

@@ -120,7 +120,7 @@ impl Unseen for Own<'_> {
     }
 }
 
-/// Whether its health failed.
+/// Whether the Machine failed its health.
 fn is_stale(machine: &Machine) -> bool {
     let last = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
     let of_health =

@@ -127,7 +127,7 @@ impl Sets {
     }
 
     /// Of the Machines without a controller, at least those that the selector selects: all with the rarest label that
-    /// it asks for. One that asks for none by `matchLabels` may select any.
+    /// it asks for. A selector without `matchLabels` may select any Machine.
     fn may_select(&self, set: &MachineSet, namespace: &str) -> Vec<Arc<Machine>> {
         let machines = &self.stores.machines;
         let selector = set.spec.selector.as_ref();

@@ -61,7 +61,7 @@ impl Pending {
         change(writes);
     }
 
-    /// This write is about to be sent.
+    /// The write is about to be sent.
     pub(crate) fn sends(&self, owner: &str, write: &Write) {
         match write.remember {
             Remember::Name => self.sent(owner, write.of.name()),
@@ -75,7 +75,7 @@ impl Pending {
         let name = write.of.name();
         match (write.remember, answer) {
             (Remember::Name, Ok(())) => self.confirmed(owner, name),
-            // It may have happened: the name stays, and is repeated.
+            // The creation may have happened: the name stays, and is repeated.
             (Remember::Name | Remember::Taking, Err(error)) if error.may_have_happened() => {}
             (Remember::Name, Err(_)) => self.refused(owner, name),
             (Remember::Taking, _) => self.took(owner, name),
@@ -133,7 +133,7 @@ impl Pending {
         });
     }
 
-    /// It was taken, or will not be by that request.
+    /// The Machine was taken, or this request will not take it.
     pub(super) fn took(&self, set: &str, machine: &str) {
         if let Some(writes) = self.0.lock().get_mut(set) {
             writes.taking.remove(machine);

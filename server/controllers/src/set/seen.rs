@@ -26,7 +26,7 @@ pub(crate) struct Seer<'a> {
     pub(crate) resync: Duration,
 }
 
-/// What it sees.
+/// The Machines seen by a pass.
 pub(crate) struct Seen {
     pub(crate) machines: Vec<Arc<Machine>>,
     /// Names of Machines whose creation got no answer.

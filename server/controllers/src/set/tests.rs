@@ -306,7 +306,7 @@ async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure
         let plan = Sets::plan(&facts);
         let done = sets.execute(&facts, &plan).await.unwrap();
         assert_eq!(count(&bench, method), 1, "the first batch");
-        // This API server refuses the status as well.
+        // The API server refuses the status as well.
         sets.record(facts, plan, done).await.unwrap_err();
         let (_, written) = bench.writes().pop().unwrap();
         let shown = &written["status"]["machineSetCondition"][0];

@@ -1,4 +1,4 @@
-//! What wakes a set.
+//! Wakes sets.
 
 use std::sync::Arc;
 

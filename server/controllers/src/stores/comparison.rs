@@ -20,7 +20,7 @@ pub(crate) struct Drivers {
 }
 
 impl Stores {
-    /// Names who says how. The first one stays.
+    /// Names the source of drivers' comparisons. The first source stays.
     pub(crate) fn compare_ids_as(&self, said: IdComparisons, settings: &Arc<Settings>) {
         self.drivers.get_or_init(|| Drivers { said, settings: Arc::clone(settings) });
     }

@@ -15,7 +15,7 @@ pub(crate) enum MergedSecret {
     NotReferenced,
     /// The secrets in a namespace that is not served.
     NamespaceDenied(Vec<ObjectName>),
-    /// These do not exist.
+    /// The named secrets do not exist.
     Missing(Vec<ObjectName>),
     /// The secret.
     Merged {

@@ -56,7 +56,7 @@ struct Contents {
 /// A cluster that is watched. Dropping the cluster ends its watches.
 pub(crate) struct Open {
     pub(crate) target: Arc<Target>,
-    /// Digest of its kubeconfig.
+    /// Digest of the kubeconfig.
     pub(crate) digest: String,
     #[expect(dead_code, reason = "kept because the watches end when it is dropped")]
     pub(crate) watches: JoinSet<()>,

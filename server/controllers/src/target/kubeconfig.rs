@@ -26,7 +26,7 @@ pub enum Unusable {
     /// It is no kubeconfig, or has no cluster or user for its current context.
     #[error("it is no kubeconfig with a current context")]
     Malformed,
-    /// It refers to something on the core's host.
+    /// The kubeconfig refers to a file or command on the core's host.
     #[error("it may not use {0}: credentials and certificates must be in it")]
     NotSelfContained(&'static str),
     /// The proxy on the way cannot be used; it says whose.

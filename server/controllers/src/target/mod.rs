@@ -51,7 +51,7 @@ pub struct Target {
 /// What an API server can do, as its discovery says. A silent API server counts as able to do everything.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abilities {
-    /// It evicts pods.
+    /// The API server evicts pods.
     pub(crate) evicts: bool,
     /// It looks at the Node that is named on a bootstrap token.
     pub(crate) binds_tokens: bool,
@@ -119,7 +119,7 @@ impl Target {
 pub(crate) enum TargetOf {
     /// There is no target cluster.
     None,
-    /// This one.
+    /// The given cluster.
     Cluster(Arc<Target>),
     /// A cluster is configured, but cannot be watched.
     Lacking {

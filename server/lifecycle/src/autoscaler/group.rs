@@ -95,7 +95,7 @@ impl Group {
         if still { None } else { limits(self.meta()).ok().flatten() }
     }
 
-    /// An annotation of it.
+    /// An annotation of the group.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.meta().annotations.as_ref()?.get(key).map(String::as_str)
     }

@@ -35,9 +35,9 @@ pub struct Instance {
 pub enum State {
     /// The instance is a Node, or was one.
     Running,
-    /// It is to become a Node.
+    /// The instance is to become a Node.
     Creating,
-    /// It goes.
+    /// The instance is being deleted.
     Deleting,
 }
 

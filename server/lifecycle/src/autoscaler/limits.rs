@@ -37,7 +37,7 @@ pub fn limits(metadata: &ObjectMeta) -> Result<Option<Limits>, String> {
     }
 }
 
-/// What follows for others.
+/// The consequence for the other groups.
 const OF_ALL: &str = "; cluster-autoscaler with provider clusterapi scales no group of this cluster until it is changed";
 
 fn number(metadata: &ObjectMeta, key: &str) -> Result<Option<i32>, String> {

@@ -51,9 +51,9 @@ impl fmt::Display for Refusal {
 /// A Node that is to go, as the autoscaler names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// Its name, for people.
+    /// The name, for people.
     pub name: String,
-    /// Which it is.
+    /// The subject of the name.
     pub what: What,
 }
 
@@ -66,7 +66,7 @@ pub enum What {
     Missing(i32),
     /// A Machine of this namespace that was told by its name and is gone: an autoscaler asks again for what is done.
     Gone,
-    /// Nothing of this group.
+    /// A name that does not belong to the group.
     Unknown,
 }
 
@@ -132,7 +132,7 @@ pub fn delete(
     for node in nodes {
         match &node.what {
             What::Missing(at) if *at < lacks => drop(missing.insert(*at)),
-            // It came meanwhile, or is not wanted any more.
+            // The instance came meanwhile, or is not wanted any more.
             What::Missing(_) | What::Gone => {}
             What::Machine(uid) => {
                 let machine = by_uid.get(uid.as_str()).ok_or_else(|| stranger(group, node))?;
@@ -218,7 +218,7 @@ fn stranger(group: &Group, node: &Named) -> Refusal {
     ))
 }
 
-/// Names that are told.
+/// Most names in a message.
 const TOLD: usize = 3;
 
 fn names(chosen: &BTreeSet<&str>, missing: usize) -> String {

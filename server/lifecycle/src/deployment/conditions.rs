@@ -24,9 +24,9 @@ pub mod reason {
     pub const DEADLINE: &str = "ProgressDeadlineExceeded";
     /// The set for the template cannot be created.
     pub const CREATE_ERROR: &str = "MachineSetCreateError";
-    /// The user paused it.
+    /// The user paused the deployment.
     pub const PAUSED: &str = "DeploymentPaused";
-    /// The user resumed it.
+    /// The user resumed the deployment.
     pub const RESUMED: &str = "DeploymentResumed";
     /// Half of the Machines are unhealthy, or more. Ours.
     pub const HALF_UNHEALTHY: &str = "HalfUnhealthy";
@@ -44,7 +44,7 @@ pub fn reason_of<'a>(conditions: &'a [Condition], type_: &Type) -> &'a str {
     find(conditions, type_).and_then(|one| one.reason.as_deref()).unwrap_or_default()
 }
 
-/// Sets a condition, unless status and reason are so already. Its transition time moves with the status.
+/// Sets a condition, unless status and reason are so already. The transition time changes with the status.
 pub(super) fn set(
     conditions: &mut Vec<Condition>,
     (type_, status, reason): (Type, &str, &str),
@@ -84,7 +84,7 @@ pub(super) fn refresh(
 /// Between the message of a condition and what hinders it.
 const HINDERED: &str = " Blocked: ";
 
-/// Says in the message of a condition what hinders it, or that nothing does any more. Its times stay.
+/// Says in the message of a condition what hinders it, or that nothing does any more. The times of the condition stay.
 pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str>) {
     say(conditions, type_, |message| {
         let own = message.split_once(HINDERED).map_or(message, |(own, _)| own);
@@ -92,7 +92,7 @@ pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str
     });
 }
 
-/// Changes the message of a condition. Its times stay.
+/// Changes the message of a condition. The times of the condition stay.
 pub(super) fn say(
     conditions: &mut [Condition],
     type_: &Type,

@@ -174,7 +174,7 @@ impl<'a> Pass<'a> {
             let undergoing = all.clone().filter(|one| is_undergoing(one));
             counts.updating =
                 count(all.filter(|one| is_undergoing(one) || one.is_in_update()).count());
-            // It is drained any moment now, whatever its phase says.
+            // The Machine is drained any moment now, whatever its phase says.
             counts.available -= count(undergoing.filter(|one| one.is_available()).count());
         }
         let new = self.new.and_then(|index| self.views.get(index));
@@ -215,7 +215,7 @@ impl<'a> Pass<'a> {
         candidate.is_some()
     }
 
-    /// One step of an update in place, or of scaling.
+    /// A step of an update in place, or of scaling.
     pub(super) fn update_in_place(&mut self) {
         let fleet = self.fleet();
         let moved = self.hand_over();
@@ -311,7 +311,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Hands the updated Machines over to the new set. Returns their names.
+    /// Hands the updated Machines over to the new set. Returns the names of the moved Machines.
     fn hand_over(&mut self) -> BTreeSet<&'a str> {
         let mut moved = BTreeSet::new();
         let new = self.new.and_then(|index| self.views.get(index).copied());
@@ -349,7 +349,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Its set may delete the Machine as any other.
+    /// The set may delete the Machine like any other.
     fn end_hand_over(&mut self, set: &SetView, view: &MachineView) {
         let patch = json!({
             "metadata": {

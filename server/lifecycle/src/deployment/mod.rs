@@ -1,4 +1,4 @@
-//! Decisions of MachineDeployments: one file per rule. [`decide`] puts them together.
+//! Decisions of MachineDeployments: one file per rule. [`decide`] combines the rules.
 //!
 //! A pass is a function of the deployment, its sets, their Machines and Nodes. It returns writes, each conditional on
 //! the version that it was planned from; whatever part of them happens, the next pass continues from there.

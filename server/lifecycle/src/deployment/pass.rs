@@ -32,7 +32,7 @@ const ORPHAN: &str = "orphan";
 
 pub(super) struct Pass<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// Its sets, oldest first.
+    /// The sets, oldest first.
     pub(super) views: Vec<&'a SetView>,
     /// The same sets as they are to be.
     pub(super) sets: Vec<MachineSet>,
@@ -113,8 +113,8 @@ impl<'a> Pass<'a> {
         finalizers.push(finalizer::MACHINE.to_owned());
     }
 
-    /// It is being deleted: first its sets, then the finalizer. With `--cascade=orphan` the garbage collector frees the
-    /// sets before.
+    /// The deployment is being deleted: first its sets, then the finalizer. With `--cascade=orphan` the garbage
+    /// collector frees the sets before.
     pub(super) fn delete(&mut self) {
         self.count();
         let finalizers = self.seen().metadata.finalizers.as_deref().unwrap_or_default();
@@ -226,7 +226,7 @@ impl<'a> Pass<'a> {
         self.marks = marks;
     }
 
-    /// Takes the template of an earlier revision. That and the end of the wish are one write.
+    /// Takes the template of an earlier revision. The template and the end of the wish are one write.
     pub(super) fn roll_back(&mut self, revision: i64) {
         let sets: Vec<_> = self.views.iter().map(|view| view.set.as_ref()).collect();
         match revisions::find(self.seen(), &sets, revision) {

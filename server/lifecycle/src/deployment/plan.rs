@@ -1,4 +1,4 @@
-//! What a pass decides.
+//! The decision of a pass.
 
 use std::sync::Arc;
 

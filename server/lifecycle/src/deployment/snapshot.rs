@@ -81,7 +81,7 @@ impl MachineView {
 }
 
 impl SetView {
-    /// Its numbers. Machines in `marked` are about to be deleted: they are not available any more.
+    /// The set in numbers. Machines in `marked` are about to be deleted: they are not available any more.
     pub fn counts(&self, marked: &BTreeSet<String>, now: Timestamp) -> Counts {
         let living = || self.machines.iter().filter(|one| !one.machine.is_deleting());
         let is_marked = |one: &&MachineView| marked.contains(one.machine.name());

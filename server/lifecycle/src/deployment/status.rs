@@ -54,7 +54,7 @@ pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> 
         failed_machines: (!failed.is_empty()).then_some(failed),
         selector: deployment.spec.selector.as_ref().map(selector::text),
     };
-    // It is not refused, or it would not be counted.
+    // The deployment is not refused, or it would not be counted.
     conditions::remove(&mut status.conditions, &Type::Valid);
     show_availability(deployment, &mut status, now);
     show_failure(sets, &mut status, now);
@@ -155,7 +155,7 @@ pub fn show_progress(
         return None;
     }
     if is_over && status.updated_replicas == status.replicas {
-        // It is scaled, or a machine failed: no rollout.
+        // The deployment is scaled, or a machine failed: no rollout.
         return None;
     }
     if is_over {

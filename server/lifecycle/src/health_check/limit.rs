@@ -22,11 +22,11 @@ impl Counts {
 /// Whether Machines are replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// They are; so many more may become unhealthy.
+    /// Within the limit: so many more Machines may become unhealthy.
     Open(usize),
     /// Too many are unhealthy, or with a range, too few.
     Outside {
-        /// What may be.
+        /// The allowed range.
         allowed: (usize, usize),
     },
     /// A user paused the check.

@@ -8,14 +8,15 @@ use ostler_api::{
 
 use crate::selector;
 
-/// Why a check does not look at a Machine that it selects. It is no target then, and does not count.
+/// Why a check does not look at a Machine that it selects. An exempt Machine is no target, and does
+/// not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exempt {
-    /// A user paused it.
+    /// A user paused the Machine.
     Paused,
     /// Annotation `cluster.x-k8s.io/skip-remediation`.
     Skipped,
-    /// It is kept for examination.
+    /// The Machine is kept for examination.
     Preserved,
 }
 

@@ -30,7 +30,7 @@ struct Said {
     message: String,
 }
 
-/// What a pass found.
+/// The findings of a pass.
 pub(super) struct Found<'a> {
     pub(super) check: &'a MachineHealthCheck,
     pub(super) judged: &'a [Judged<'a>],

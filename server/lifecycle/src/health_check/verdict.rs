@@ -27,9 +27,9 @@ const STARTUP: Duration = Duration::from_mins(10);
 /// What a check says of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is healthy.
+    /// The Machine is healthy.
     Healthy,
-    /// It is not, and has time left.
+    /// The Machine is not healthy, and has time left.
     Pending {
         /// Until when; `None`: until something changes.
         until: Option<Timestamp>,
@@ -39,9 +39,9 @@ pub enum Verdict {
         /// When to look again, if no event says so.
         until: Option<Timestamp>,
     },
-    /// It is given up already, by another rule than this check.
+    /// The Machine was given up already, by another rule than this check.
     Failed,
-    /// It is to be replaced.
+    /// The Machine is to be replaced.
     Unhealthy(UnhealthyMark),
 }
 

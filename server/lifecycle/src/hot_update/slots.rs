@@ -20,7 +20,7 @@ pub enum SlotUse {
 /// The update slots of a class, as one Machine finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlotView {
-    /// What the Machine has.
+    /// The Machine's slot.
     pub has: SlotUse,
     /// Machines in the queue before this Machine.
     pub ahead: usize,
@@ -37,7 +37,7 @@ impl SlotView {
     }
 }
 
-/// The slots of one class. Bounded by its Machines.
+/// The slots of one class. The map is bounded by the Machines of the class.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     /// UIDs of Machines that use a slot.

@@ -32,7 +32,7 @@ pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
 /// Gives up a Machine whose Node did not come in the time that a check allows.
 ///
 /// # Errors
-/// It is given up. Not while a driver works for it, or an API server is away.
+/// The Machine is given up. Not while a driver works for it, or an API server is away.
 pub(crate) fn follow(pass: &Pass<'_>, state: State) -> Outcome<()> {
     let waits = matches!(state, State::Creating | State::Initializing | State::Joining);
     let api = &pass.snap.api;

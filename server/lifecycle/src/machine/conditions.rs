@@ -18,7 +18,7 @@ const MOST_OF_A_NODE: usize = 64;
 const OF_KUBELETS: [&str; 5] =
     ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
 
-/// Sets one of ours.
+/// Sets a condition of ours.
 pub(crate) fn set(
     pass: &mut Pass<'_>,
     type_: &MachineConditionType,
@@ -77,7 +77,7 @@ fn set_at(
     }
 }
 
-/// One of ours.
+/// Finds a condition of ours.
 fn find<'a>(status: &'a MachineStatus, type_: &MachineConditionType) -> Option<&'a NodeCondition> {
     status.conditions.iter().find(|condition| condition.type_ == type_.as_str())
 }
@@ -107,7 +107,7 @@ pub(crate) fn message<'a>(
     find(status, type_)?.message.as_deref()
 }
 
-/// Removes one of ours.
+/// Removes a condition of ours.
 pub(crate) fn remove(status: &mut MachineStatus, type_: &MachineConditionType) {
     status.conditions.retain(|condition| condition.type_ != type_.as_str());
 }

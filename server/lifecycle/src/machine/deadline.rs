@@ -6,7 +6,7 @@ use ostler_api::machine::{MachinePhase, WaitReason};
 use super::{draining, in_place, pass::Pass, unhealthy};
 use crate::plan::Next;
 
-/// The next pass comes no later than at the next deadline. This pass saw every past deadline.
+/// The next pass comes no later than at the next deadline. Past deadlines are seen by the pass itself.
 pub(crate) fn wake(pass: &Pass<'_>, next: Next) -> Next {
     let ahead = of(pass).into_iter().flatten().filter(|at| *at > pass.snap.now).min();
     let Some(at) = ahead else { return next };

@@ -56,7 +56,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         retry::remember(pass, OperationKind::GetMachineStatus, failure);
     }
     if matches!(reading, Some(Reading::Found(_))) && !pass.effects.patch.is_empty() {
-        // Its Node can be looked for only now.
+        // The Node can be looked for only now.
         return Ok(Transition::Rest(Next::OnChange));
     }
     retry::gate(pass)?;

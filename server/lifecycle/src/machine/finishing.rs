@@ -60,7 +60,7 @@ pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
     node::is_stale(pass.machine, pass.instance_id(), node, pass.snap.ids.by()).then_some(node)
 }
 
-/// This very Node goes, at the end of the pass.
+/// Deletes this Node at the end of the pass.
 pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
     pass.effects.node_patch(node).remove_finalizer |= health::has_finalizer(node);
     let name = node.metadata.name.clone().unwrap_or_default();

@@ -31,17 +31,17 @@ use crate::{node::has_critical_components, plan::EventReason, time::after};
 /// How far it is, as the condition of the Node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It may be selected.
+    /// The Node may be selected.
     Candidate,
-    /// Its pods have to leave.
+    /// The pods of the Node have to leave.
     Selected,
-    /// They have left.
+    /// The pods have left.
     Drained,
     /// Another controller may update it.
     Ready,
-    /// It was updated.
+    /// The Node was updated.
     Successful,
-    /// It was not.
+    /// The update failed.
     Failed,
 }
 
@@ -327,7 +327,7 @@ pub(super) fn wait_for_node(pass: &Pass<'_>) -> Transition {
     wait(WaitReason::NodeUpdating, Some(what), Some(until))
 }
 
-/// The Node is healthy again: an update whose drain had ended is where it was. It is begun again only if a user
+/// The Node is healthy again: an update whose drain had ended is where it was. The update begins again only if a user
 /// says so.
 pub(crate) fn resume(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     let labels = Labels::of(node);
@@ -383,7 +383,7 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     // After its rollout was taken back, its deployment does nothing about what the agent said.
     if pass.machine.has_machine_set() && (labels.candidate || labels.result.is_none()) {
         match labels.result {
-            // Its deployment uncordons the Node as it takes the labels off.
+            // The deployment uncordons the Node when it removes the labels.
             Some(_) => drain::forget(pass, &DrainPurpose::InPlaceUpdate),
             None => drain::give_back(pass, &DrainPurpose::InPlaceUpdate),
         }

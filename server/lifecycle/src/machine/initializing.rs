@@ -108,7 +108,7 @@ pub(crate) fn is_shown_as_failed(status: &MachineStatus) -> bool {
         && status.machine_phase() == MachinePhase::CrashLoopBackOff
 }
 
-/// The driver initialized the instance, or could not. It may describe the instance again.
+/// The driver initialized the instance, or could not. The answer may describe the instance again.
 pub(crate) fn answered(
     pass: &mut Pass<'_>,
     result: Result<Option<&InstanceRecord>, &Failure>,

@@ -90,7 +90,7 @@ pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     caught_up_at(pass).filter(|until| pass.snap.now < *until)
 }
 
-/// When that is over.
+/// When the driver's list counts as caught up.
 pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     pass.provider_id()?;
     Some(after(created_at(pass)?, CATCHING_UP))

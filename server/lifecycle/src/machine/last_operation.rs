@@ -12,20 +12,20 @@ use crate::operation::Failure;
 /// What `description` says, word for word, while initialization fails.
 pub(crate) const INITIALIZATION: &str = "InstanceInitialization";
 
-/// What happened.
+/// The current activity, or its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Activity<'a> {
     /// The instance is being created.
     Create,
-    /// It could not be created, or not be looked up before.
+    /// The instance could not be created, or not be looked up before.
     CreateFailed(&'a Failure),
-    /// It could not be initialized.
+    /// The instance could not be initialized.
     InitializeFailed,
-    /// Its Node has to join.
+    /// The Node has to join.
     Join,
-    /// Its Node joined for the first time.
+    /// The Node joined for the first time.
     Joined,
-    /// Its Node is healthy again.
+    /// The Node is healthy again.
     Rejoined,
     /// The instance is there, and no Node is expected.
     RunsWithoutNode,
@@ -33,11 +33,11 @@ pub(crate) enum Activity<'a> {
     Unhealthy(&'a str),
     /// The running instance is being updated.
     Update,
-    /// It was updated.
+    /// The instance was updated.
     Updated,
-    /// It could not be updated.
+    /// The instance could not be updated.
     UpdateFailed(&'a Failure),
-    /// It cannot get the spec of its class, and runs on.
+    /// The instance cannot get the spec of its class, and runs on.
     UpdateRefused,
     /// The pods leave the Node before an update in place.
     DrainForUpdate,

@@ -115,7 +115,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Where a Machine is. One file each.
+/// Where a Machine is. Each state has a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     /// There is no instance, or none is known.

@@ -30,7 +30,8 @@ pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondi
     health::conditions(node).iter().find(|one| one.type_ == type_)
 }
 
-/// Sets a condition of the Node, unless it is so. Its transition time moves with status or reason.
+/// Sets a condition of the Node, unless it is so. The transition time changes with status or
+/// reason.
 pub(crate) fn set_condition(
     pass: &mut Pass<'_>,
     node: &Node,

@@ -40,7 +40,7 @@ impl Wanted {
             annotations: metadata.annotations.unwrap_or_default(),
             taints: Vec::new(),
         };
-        // These are ours to write, whatever a template says.
+        // Only the core writes these keys, whatever a template says.
         wanted.labels.retain(|key, _| key != label::MACHINE_NAME);
         wanted.annotations.retain(|key, _| !OURS.contains(&key.as_str()));
         for taint in taints.unwrap_or_default() {

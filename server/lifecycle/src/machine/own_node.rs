@@ -247,7 +247,7 @@ fn follow(pass: &mut Pass<'_>, node: &Node) -> Transition {
 fn without_node(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     if matches!(phase, MachinePhase::Running | MachinePhase::Unknown) {
-        // It runs again, or had a target cluster before.
+        // The Machine runs again, or had a target cluster before.
         enter_without_node(pass);
     } else if phase != MachinePhase::Available {
         return Ok(Transition::Rest(Next::OnChange));

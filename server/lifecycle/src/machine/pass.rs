@@ -45,7 +45,7 @@ pub(crate) enum Release {
 /// Driver answers settled in this pass.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
-    /// What a read said.
+    /// The result of a read.
     pub(crate) reading: Option<Reading>,
     /// The ids of volumes; empty if the driver could not say.
     pub(crate) volume_ids: Option<BTreeMap<String, String>>,

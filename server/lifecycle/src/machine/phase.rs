@@ -5,7 +5,7 @@ use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus};
 /// Whether the end of a Machine was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It was not.
+    /// The Machine was not deleted.
     Lives,
     /// The Machine was deleted; parts are left.
     Deleting,
@@ -13,7 +13,7 @@ pub enum Life {
     Gone,
 }
 
-/// The lifecycle word for a status: the last one whose conditions hold. Nothing decides by it.
+/// The lifecycle word for a status: the last one whose conditions hold. No decision depends on the phase.
 ///
 /// `node_ready`: there is a Node with the provider id of the Machine, and its condition Ready is True.
 pub fn lifecycle_phase(

@@ -85,7 +85,7 @@ fn is_current(pass: &Pass<'_>) -> bool {
     pass.status.instance.as_ref().is_some_and(|it| it.latest_model_applied)
 }
 
-/// The pool sees by the step that the driver may be asked. It goes on asking also once the time is over.
+/// The pool sees by the step that the driver may be asked. The pool goes on asking also once the time is over.
 fn go_on(pass: &mut Pass<'_>, begun: bool, complaint: Option<String>) -> Transition {
     let (due, limit) = in_place::due(pass);
     if pass.snap.now >= due || pass.status.machine_phase() == MachinePhase::InPlaceUpdateFailed {

@@ -50,8 +50,8 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
     said.is_some_and(|it| it.provisioning_state == InstanceState::Deleting)
 }
 
-/// Why an instance of a group does not run as far as is known, by what its pool reads. It is not read any more once the pool is
-/// gone.
+/// Why an instance of a group does not run as far as is known, by what its pool reads. The pool is not read any more
+/// once it is gone.
 pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
     use InstanceState::{Canceled, Creating, Failed};
     if !pass.machine.has_pool() || pass.snap.pool.is_gone() {
@@ -99,7 +99,7 @@ pub(crate) fn hold(pass: &Pass<'_>) -> Outcome<()> {
 /// Everything is done before the instance goes: the pool sees that by the step, and deletes it.
 ///
 /// # Errors
-/// It is of a pool.
+/// The instance is of a pool.
 pub(crate) fn wait_for_pool(pass: &Pass<'_>) -> Outcome<()> {
     if !pass.machine.has_pool() {
         return Ok(());

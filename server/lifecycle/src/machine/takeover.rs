@@ -13,7 +13,7 @@ use super::{draining::drain, pass::Pass};
 pub(crate) enum Upstream {
     /// Finds the Node.
     FindNode,
-    /// Drains it.
+    /// Drains the Node.
     Drain,
     /// After a forced drain: takes the volumes from it.
     Detach,

@@ -100,7 +100,7 @@ pub(crate) fn keep_alive(pass: &mut Pass<'_>) {
 /// No instance may join with the token any more.
 pub(crate) fn delete(pass: &mut Pass<'_>) {
     if matches!(pass.snap.target, TargetView::Lacking { .. }) {
-        // It cannot be reached. The id stays written down for when it can.
+        // The cluster cannot be reached. The id stays written down for when it can.
         return;
     }
     if let Some(id) = pass.status.bootstrap_token_id.take().or_else(|| unknown(pass)) {

@@ -11,7 +11,7 @@ use crate::{
     plan::{EventReason, Next},
 };
 
-/// What a state wants.
+/// The wish of a state.
 #[derive(Debug)]
 pub(crate) enum Transition {
     /// To go on in another state, in the same pass.
@@ -22,13 +22,13 @@ pub(crate) enum Transition {
     Wait(Wait),
     /// To send a mutation, which is written down before.
     Send(Box<Dispatch>, Box<OperationIntent>),
-    /// To send a read. It changes nothing, so nothing is written before.
+    /// To send a read. A read changes nothing, so nothing is written before.
     Read(Box<Dispatch>),
     /// To give the Machine up.
     Fail {
         /// Why.
         reason: FailureReason,
-        /// What failed.
+        /// The failed operation.
         type_: MachineOperationType,
         /// The same for people.
         description: String,

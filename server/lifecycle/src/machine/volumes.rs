@@ -101,7 +101,7 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
         more => format!(" and {more} more"),
     };
     let what = format!("volumes still attached: {}{more}", some.join(", "));
-    // Its time counts on while nothing more is known.
+    // The time counts on while nothing more is known.
     let observed = pass.snap.volumes.known().is_some();
     let reason =
         if observed { WaitReason::VolumesAttached } else { WaitReason::VolumesNotObserved };
@@ -113,7 +113,7 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
 /// VolumeAttachment.
 ///
 /// # Errors
-/// They were not looked up yet. Until when that is waited for, if not for as long as a drain waits.
+/// The volumes were not looked up yet. Until when that is waited for, if not for as long as a drain waits.
 fn attached(pass: &Pass<'_>) -> Result<BTreeSet<String>, Option<Timestamp>> {
     let snap = pass.snap;
     let none = VolumesView::default();

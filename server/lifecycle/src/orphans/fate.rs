@@ -11,11 +11,11 @@ pub enum Kept {
     Held,
     /// The core was told to.
     Mode,
-    /// It has the tags of a previous cluster id.
+    /// The instance has the tags of a previous cluster id.
     PreviousId,
     /// The driver knows instances by name only.
     IdentityByName,
-    /// It has no tags of ours.
+    /// The instance has no tags of ours.
     Untagged,
 }
 

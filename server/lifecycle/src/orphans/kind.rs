@@ -29,7 +29,7 @@ pub enum Identity {
 }
 
 impl Listed {
-    /// Where it comes from.
+    /// The origin of the instance.
     pub fn kind(&self) -> Kind {
         match (self.machine_uid.is_empty(), self.cluster_id.is_empty()) {
             (_, false) => Kind::Previous,

@@ -32,10 +32,10 @@ pub use watchlist::{Orphan, Scan, Suspected, Watchlist};
 /// What is done about an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// It is deleted.
+    /// The orphan is deleted.
     #[default]
     Delete,
-    /// It is reported and left alone.
+    /// The orphan is reported and left alone.
     Report,
 }
 
@@ -115,15 +115,15 @@ pub const MOST_AT_ONCE: usize = 20;
 /// The kind of object that owns a listed item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Owner {
-    /// It is an instance.
+    /// A Machine: the item is an instance.
     #[default]
     Machine,
-    /// It is a group.
+    /// A MachinePool: the item is a group.
     Pool,
 }
 
 impl Owner {
-    /// Its kind, for people.
+    /// The kind of owner, for people.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -135,7 +135,7 @@ impl Owner {
 /// An instance, a part without an instance, or a group, as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
-    /// Which of both.
+    /// Machine or pool.
     pub owner: Owner,
     /// Its id.
     pub provider_id: ProviderId,

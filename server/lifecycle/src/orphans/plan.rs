@@ -7,11 +7,11 @@ use super::{Hold, Kept, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
 pub enum Elsewhere {
     /// Not read: no due orphan [needs](needs_elsewhere) the read.
     NotRead,
-    /// They were read.
+    /// The Machines were read.
     Read,
     /// The missing right for the read.
     Forbidden(String),
-    /// They could not be read.
+    /// The Machines could not be read.
     Failed,
 }
 
@@ -33,9 +33,9 @@ pub struct Snapshot<'a> {
 /// What becomes of an orphan, unless a last read of the API shows its Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It is deleted.
+    /// The orphan is deleted.
     Delete,
-    /// It is reported and kept; why, for people.
+    /// The orphan is reported and kept; why, for people.
     Keep(String),
     /// Nothing, until the next scan.
     Later,

@@ -41,7 +41,7 @@ ostler_api::closed_enum! {
     pub enum Keep {
         /// Its tags name no Machine (INV-5): it may belong to another system.
         NoIdentity,
-        /// Its Machine exists.
+        /// The instance's Machine exists.
         MachineExists,
         /// Another Machine has this provider id: a restored Machine, which will take the instance over.
         ProviderIdInUse,

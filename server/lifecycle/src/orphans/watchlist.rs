@@ -197,7 +197,7 @@ impl Watchlist {
         self.suspects.remove(identity);
     }
 
-    /// It could not be deleted: later again.
+    /// The deletion failed: later again.
     pub fn failed(&mut self, identity: &Identity, now: Duration) {
         let Some(suspect) = self.suspects.get_mut(identity) else { return };
         let (first, longest) = RETRY;

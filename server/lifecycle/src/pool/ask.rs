@@ -32,9 +32,9 @@ pub enum Ask {
         /// Whether it takes the current model and user data.
         model: bool,
     },
-    /// Delete these instances.
+    /// Delete the named instances.
     Remove {
-        /// Which.
+        /// The instances.
         ids: Vec<ProviderId>,
         /// The current size.
         expected: usize,
@@ -43,7 +43,7 @@ pub enum Ask {
     },
     /// Bring one instance to the model of the group.
     Bring(Bring),
-    /// Delete it.
+    /// Delete the group.
     Delete,
 }
 
@@ -176,7 +176,7 @@ fn tag(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
     due.then_some(Ask::Create { desired: reading.desired })
 }
 
-/// One after the other. A failed instance waits while others go on.
+/// Instance after instance. A failed instance waits while others go on.
 fn bring(wanted: &Wanted<'_>) -> Option<Ask> {
     let kind = OperationKind::UpdatePoolMachine;
     let free = wanted.bring.iter().find(|it| !wanted.held.has(kind, Some(&it.id)));

@@ -11,9 +11,9 @@ pub enum DataSecret {
     /// None is named.
     #[default]
     NotNamed,
-    /// It does not exist, or has no key `value`.
+    /// The Secret does not exist, or has no key `value`.
     Missing(String),
-    /// Its key `value`.
+    /// The value of key `value`.
     Known(UserData),
 }
 

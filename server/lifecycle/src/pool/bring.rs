@@ -11,13 +11,13 @@ use super::{Facts, in_place, matching::Member, way::Way};
 /// An instance that is to get the current model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bring {
-    /// Which one.
+    /// The instance.
     pub id: ProviderId,
     /// Whether its Node is drained: it may be restarted or made anew.
     pub drained: bool,
 }
 
-/// All of them, in the order in which the driver is asked. Those that may have a part of a model come first.
+/// All of them, in the order in which the driver is asked. Instances that may have a part of a model come first.
 pub(super) fn wanted(facts: &Facts<'_>) -> Vec<Bring> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);

@@ -27,7 +27,7 @@ pub struct Instance {
     pub provider_id: ProviderId,
     /// Distinguishes the instance within its group; part of the Machine's name.
     pub id: String,
-    /// Its name in the infrastructure; may be empty.
+    /// The name in the infrastructure; may be empty.
     pub name: String,
     /// The name of the future Node; may be empty.
     pub node_name: String,
@@ -54,7 +54,7 @@ impl From<PoolInstance> for Instance {
 }
 
 impl Instance {
-    /// Whether it is on its way out, for whatever reason. It gets no Machine.
+    /// Whether it is on its way out, for whatever reason. Such an instance gets no Machine.
     pub const fn is_going(&self) -> bool {
         matches!(self.state, InstanceState::Deleting)
     }
@@ -73,11 +73,11 @@ pub struct Reading {
     pub model_hash: SpecDigest,
     /// The fault of the group.
     pub fault: Option<String>,
-    /// All its instances.
+    /// All instances of the group.
     pub instances: Vec<Instance>,
     /// By UID of the Machine: how many reads in a row did not name its instance.
     pub absent: BTreeMap<String, u32>,
-    /// When it was begun.
+    /// When the read was begun.
     pub began: Timestamp,
 }
 
@@ -128,14 +128,14 @@ impl Reading {
 /// What is known of the group of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GroupView {
-    /// It was not read since the last operation.
+    /// The group was not read since the last operation.
     #[default]
     Unknown,
-    /// It could not be read.
+    /// The group could not be read.
     Unreadable(Box<Failure>),
     /// The driver said so many times in a row that there is none.
     Absent(u32),
-    /// This.
+    /// The group as read.
     Known(Arc<Reading>),
 }
 

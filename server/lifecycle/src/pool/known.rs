@@ -45,7 +45,7 @@ pub struct Known {
 /// Successive successes of operations with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// Their idempotency key.
+    /// The common idempotency key.
     pub key: String,
     /// How many.
     pub times: i32,
@@ -56,11 +56,11 @@ pub struct Done {
 /// What a read of a group showed.
 #[derive(Debug)]
 pub enum Read {
-    /// This.
+    /// The group as read.
     Found(Reading),
     /// There is none.
     Missed,
-    /// It could not be read.
+    /// The group could not be read.
     Failed(Failure),
 }
 

@@ -1,5 +1,5 @@
-//! Every decision about a MachinePool. The core decides which instance goes and when; the group of the infrastructure, how
-//! many there are. An instance is an ordinary Machine. One file for each rule.
+//! Every decision about a MachinePool. The core decides which instance goes and when; the group of the infrastructure,
+//! how many there are. An instance is an ordinary Machine. Each rule has a file.
 
 mod ask;
 mod basis;
@@ -100,7 +100,7 @@ pub struct Snapshot {
     pub tokens: TokenView,
     /// The secret half of a new one.
     pub token_secret: SecretText,
-    /// What an operator sets.
+    /// The operator's settings.
     pub settings: Settings,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
@@ -131,12 +131,12 @@ pub struct Others {
     pub nodes: BTreeSet<String>,
 }
 
-/// A Machine that goes.
+/// A Machine to delete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victim {
     /// The Machine.
     pub machine: Arc<Machine>,
-    /// Why it goes.
+    /// Why the Machine is deleted.
     pub cause: Cause,
 }
 
@@ -159,7 +159,7 @@ pub struct Decision {
     pub instances: Vec<(Arc<Machine>, InstanceStatus)>,
     /// Machines to mark as without an instance; living ones are deleted afterwards.
     pub gone: Vec<Arc<Machine>>,
-    /// Machines that go.
+    /// Machines to delete.
     pub delete: Vec<Victim>,
     /// The status.
     pub status: MachinePoolStatus,

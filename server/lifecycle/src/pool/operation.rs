@@ -26,8 +26,8 @@ use crate::{
 /// Most instances deleted by one operation.
 pub const BURST: usize = 50;
 
-/// Most instances that could not be deleted and are remembered: more than one operation names. Those beyond wait together,
-/// and all named deletions with them.
+/// Most instances that could not be deleted and are remembered: more than one operation names. Instances beyond the
+/// limit wait together, and all named deletions with them.
 const MOST_REFUSED: usize = BURST + 10;
 /// So many instances whose update failed, or is not finished, hold up all others.
 const MOST_FAILING: usize = 3;
@@ -41,7 +41,7 @@ const LATER: Duration = Duration::from_mins(1);
 /// Where the operation of a pool stands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Standing {
-    /// The intent that stays.
+    /// The remaining intent.
     pub(super) intent: Option<PoolIntent>,
     /// A retry for each verb that failed last, and for each instance with such a failure.
     pub(super) retries: Vec<Retry>,
@@ -49,7 +49,7 @@ pub(super) struct Standing {
     pub(super) provider_id: Option<ProviderId>,
     /// Digest of the user data that the group has, as far as that is known.
     pub(super) user_data: Option<SpecDigest>,
-    /// Its result is in here.
+    /// The operation with its result in the standing.
     pub(super) acknowledge: Option<OperationId>,
     /// The group is to be read before anything is decided.
     pub(super) reread: bool,
@@ -59,7 +59,7 @@ pub(super) struct Standing {
     pub(super) busy: bool,
     /// The group was deleted.
     pub(super) deleted: bool,
-    /// What failed, for people.
+    /// The failed operation, for people.
     pub(super) failure: Option<(OperationKind, String)>,
     /// The end of the last creation without a known result.
     pub(super) unconfirmed_since: Option<Time>,
@@ -82,7 +82,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// This verb waits until then as well.
+    /// The verb waits until that time as well.
     pub(super) fn until(&mut self, kind: OperationKind, until: Option<Timestamp>) {
         if until.is_some() {
             self.kinds.push(kind);
@@ -165,7 +165,7 @@ impl Standing {
                 REFUSED_AGAIN
             };
             let wait = failure.retry_after.unwrap_or_else(|| backoff(first, max, failures));
-            // One text is enough: the object of a pool stays small.
+            // A single text is enough: the object of a pool stays small.
             let mut text = String::new();
             if self.failure.is_none() {
                 text = format!("{id}: {}", failure.text());

@@ -15,7 +15,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// What a pool says.
+    /// The policy of a pool.
     pub fn of(policy: Option<&PoolDeletePolicy>) -> Self {
         match policy {
             Some(PoolDeletePolicy::Newest) => Self::Newest,

@@ -234,7 +234,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
     let ready = status.ready_replicas >= wanted;
     let bootstrap = match &facts.data {
         Ok(_) => said(Type::BootstrapReady, true, "Ready", ""),
-        // It names the secret.
+        // The missing class names the secret.
         Err(_) if facts.class.is_none() => {
             said(Type::BootstrapReady, false, "ClassMissing", class_lacks(facts))
         }

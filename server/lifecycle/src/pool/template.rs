@@ -128,7 +128,7 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
         if lacks.is_empty() && lacks_annotations.is_empty() && spec.is_none() {
             return None;
         }
-        // Empty, they change nothing.
+        // Empty values change nothing.
         let patch = json!({
             "metadata": { "labels": lacks, "annotations": lacks_annotations },
             "spec": spec.unwrap_or_else(|| json!({})),
@@ -198,7 +198,7 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
 
-/// What the status of a Machine is to say of its instance. `model`: the current one.
+/// What the status of a Machine is to say of its instance. `model`: the current model.
 pub(super) fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
     InstanceStatus {
         id: Some(instance.id.clone()).filter(|id| !id.is_empty()),

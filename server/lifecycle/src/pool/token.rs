@@ -23,7 +23,7 @@ const TRIED: usize = 8;
 /// The tokens of a pool, as far as they were looked up.
 #[derive(Debug, Clone, Default)]
 pub enum TokenView {
-    /// Nothing needs them.
+    /// No token is needed.
     #[default]
     NotNeeded,
     /// There is no cluster to join.

@@ -17,7 +17,7 @@ pub struct Candidate<'a> {
     pub name: &'a str,
     /// Its UID.
     pub uid: &'a str,
-    /// When it was created.
+    /// When the Machine was created.
     pub created: Option<Timestamp>,
     /// Its deletion was asked for: it is in no class, and goes whatever is decided.
     pub deleting: bool,
@@ -25,7 +25,7 @@ pub struct Candidate<'a> {
     pub stuck: bool,
     /// The Machine or its instance was given up.
     pub failed: bool,
-    /// Its Node is Ready.
+    /// The Node is Ready.
     pub ready: bool,
     /// The infrastructure announced the end of its instance.
     pub ends: bool,
@@ -33,14 +33,14 @@ pub struct Candidate<'a> {
     pub outdated: bool,
     /// A user or an autoscaler wants it gone first.
     pub annotated: bool,
-    /// A user keeps it.
+    /// A user keeps the Machine.
     pub preserved: bool,
 }
 
 /// Why a Machine goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It is given up.
+    /// The Machine was given up.
     Failed,
     /// The infrastructure announced the end of its instance.
     TerminationNotice,
@@ -48,13 +48,13 @@ pub enum Cause {
     Surplus,
     /// A user or an autoscaler asked for it.
     Annotated,
-    /// Its instance has an old model.
+    /// The instance has an old model.
     Outdated,
     /// The infrastructure deletes its instance.
     InstanceGoing,
-    /// Its instance is gone.
+    /// The instance is gone.
     InstanceGone,
-    /// Its pool is deleted.
+    /// The pool is deleted.
     PoolGone,
 }
 

@@ -9,13 +9,13 @@ const MOST_REFUSALS: usize = 10;
 /// How an instance gets the current model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It has it.
+    /// The instance has the wanted model.
     Current,
     /// The driver changes the running instance.
     Hot,
     /// The Node is drained, then the driver changes the instance.
     InPlace,
-    /// Another one is made.
+    /// The instance is replaced.
     Replace,
     /// Not at all: the strategy wants it changed in place, and the driver cannot.
     Stays,

@@ -53,7 +53,7 @@ impl Report for Outlook {
 pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
     let pool = &snap.pool;
     if pool.is_deleting() && !pool.has_finalizer() && snap.machines.is_empty() {
-        // Its group is gone. While a finalizer of others holds it, the driver is not asked for that again.
+        // The group is gone. While a finalizer of others holds it, the driver is not asked for that again.
         return Plan::only(Vec::new(), Next::OnChange);
     }
     let decision = decide(snap);

@@ -154,7 +154,7 @@ pub struct Decision {
     pub update: Vec<(Arc<Machine>, serde_json::Value)>,
     /// Surplus that stays for now, since the target is about to take it.
     pub held: usize,
-    /// Machines that go.
+    /// Machines to delete.
     pub delete: Vec<(Arc<Machine>, Cause)>,
     /// Names whose creation is repeated.
     pub repeat: Vec<String>,

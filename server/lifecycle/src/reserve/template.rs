@@ -16,7 +16,8 @@ use ostler_api::{
 use super::Facts;
 use crate::{selector::Labels, set, template_identity::digest};
 
-/// Labels for the place of an instance and for its cluster. They stay, whatever the selector says.
+/// Labels for the place of an instance and for its cluster. The labels stay, whatever the selector
+/// says.
 const OF_PLACE: [&str; 2] = [label::CLUSTER_NAME, label::ZONE];
 /// Labels by which others find the Machines of a deployment.
 const OF_TARGET: [&str; 2] = [label::DEPLOYMENT_NAME, label::TEMPLATE_HASH];

@@ -113,7 +113,7 @@ pub enum Precondition {
 /// The consequence of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What to do.
+    /// The action.
     pub then: RetryAction,
     /// The step before the action.
     pub first: Precondition,

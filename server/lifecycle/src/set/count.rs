@@ -28,13 +28,13 @@ pub const DRIFT_MARGIN: usize = 2;
 /// Why a set deviates from its wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// It has far too many Machines.
+    /// The set has far too many Machines.
     Frozen,
-    /// Its Machines are updated in place.
+    /// The Machines of the set are updated in place.
     ScaleUpDisabled,
     /// Not all of its Machines are seen.
     Blind(Blind),
-    /// Another process runs it.
+    /// Another process runs the set.
     Foreign(Foreign),
     /// Its Machines lose their labels: so many were released and still exist.
     LabelDrift(usize),
@@ -42,11 +42,11 @@ pub enum Hold {
     TemplateUnread,
     /// The garbage collector frees its Machines.
     Orphaning,
-    /// Its Machines are being deleted.
+    /// The Machines of the set are being deleted.
     Ending,
 }
 
-/// What the numbers say.
+/// The numbers of a decision.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Count {
     pub(super) create: usize,

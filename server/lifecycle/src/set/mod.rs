@@ -1,5 +1,5 @@
-//! Every decision about a MachineSet: ownership, changes from the template, creations and deletions. One file for each
-//! rule.
+//! Every decision about a MachineSet: ownership, changes from the template, creations and deletions. Each rule has a
+//! file.
 
 mod claim;
 mod count;
@@ -117,7 +117,7 @@ pub struct Decision {
     pub take: Vec<Arc<Machine>>,
     /// How many Machines are created under new names.
     pub create: usize,
-    /// Machines that go.
+    /// Machines to delete.
     pub delete: Vec<Victim>,
     /// The current template for the copies.
     pub template: Option<SeenTemplate>,

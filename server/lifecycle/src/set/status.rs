@@ -127,9 +127,9 @@ fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
 pub enum Say {
     /// The condition stays unchanged.
     Keep,
-    /// It goes.
+    /// The condition is removed.
     Drop,
-    /// Its status, reason and message.
+    /// Status, reason and message of the condition.
     Set(&'static str, &'static str, String),
 }
 

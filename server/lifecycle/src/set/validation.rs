@@ -30,7 +30,8 @@ pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
     broken
 }
 
-/// The rules that selector and template of a MachineSet break. Those of MachineDeployments are in `deployment/valid.rs`.
+/// The rules that selector and template of a MachineSet break. The rules for MachineDeployments are in
+/// `deployment/valid.rs`.
 pub fn template_rules(
     selector: Option<&LabelSelector>,
     template: &MachineTemplateSpec,

@@ -1,5 +1,5 @@
-//! Which Machines go. INV-14: exactly the marked or chosen Machines, in one total order; a Machine in deletion is never
-//! chosen again.
+//! The Machines to delete. INV-14: exactly the marked or chosen Machines, in one total order; a Machine in deletion is
+//! never chosen again.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -17,12 +17,12 @@ use ostler_api::{
 use super::preserve::{self, AUTO, NodeWish, Preserved, Wish};
 use crate::{digest, hint, streak::Streak};
 
-/// A Machine that goes.
+/// A Machine to delete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victim {
     /// The Machine.
     pub machine: Arc<Machine>,
-    /// Why it goes.
+    /// Why the Machine is deleted.
     pub cause: Cause,
 }
 
@@ -31,13 +31,13 @@ pub struct Victim {
 pub enum Cause {
     /// There are too many.
     Surplus,
-    /// An autoscaler chose it.
+    /// An autoscaler chose the Machine.
     Marked,
     /// The infrastructure announced the end of its instance.
     TerminationNotice,
     /// It is Failed and to be replaced.
     Failed,
-    /// Its set is deleted.
+    /// The set is deleted.
     SetGone,
 }
 

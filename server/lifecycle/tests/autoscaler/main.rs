@@ -170,7 +170,7 @@ fn those_that_a_pool_lacks_are_taken_off_its_size_once() {
 fn a_target_falls_by_those_without_a_node_the_cheapest_first() {
     let made = json!({ "spec": { "providerID": "fake:///m" } });
     let members = [running("a"), member("made", &made, false), new("new")];
-    // One of four is not even an object yet.
+    // One of four Machines is not even an object yet.
     let change = decrease(&deployment(4), &members, -2, now()).unwrap();
     assert_eq!(change.patch["spec"]["replicas"], 2);
     let list = &change.patch["metadata"]["annotations"][TRIGGER_DELETION];

@@ -26,7 +26,8 @@ fn with_timeout(timeout: &str, kind: Kind) -> World {
     panic!("{kind} is never sent");
 }
 
-/// Sleeps for as long as the plans say, until the machine has failed; how long that took. This verb fails each time.
+/// Sleeps for as long as the plans say, until the machine has failed; how long that took. The given verb fails each
+/// time.
 fn until_failed(world: &mut World, kind: Kind, code: ErrorCode) -> i64 {
     let begun = world.now;
     for _ in 0..200 {
@@ -98,7 +99,7 @@ fn a_creation_that_began_and_now_lacks_its_class_or_secret_ends_at_its_deadline(
     }
 }
 
-/// Kubelets have ten seconds to report again after an outage. One that did not run yet has nothing to repeat.
+/// Kubelets have ten seconds to report again after an outage. A Machine that did not run yet has nothing to repeat.
 #[test]
 fn an_outage_that_was_over_when_a_creation_began_gives_it_no_more_time() {
     for (ended_before, lost) in [(5, 0), (-5, 5 + 10)] {

@@ -537,7 +537,7 @@ fn a_node_that_cannot_be_written_to_holds_a_deletion_only_until_force_or_the_dea
         force(&mut world, asked);
         go_on(&mut world);
         assert!(world.instances.is_empty(), "forced: {asked}");
-        // Its pods would never move if its Node stayed behind.
+        // The pods would never move if the Node stayed behind.
         assert_eq!(world.waits_for(), Some(WaitReason::ApiWriteFailed));
         world.fails.clear();
         go_on(&mut world);

@@ -247,7 +247,7 @@ fn an_update_that_failed_says_why_and_stays_so_until_somebody_says_otherwise() {
     set(&mut world, label::UPDATE_RESULT, Some("failed"));
     world.settle();
     assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
-    // Let it be.
+    // Leave the update as failed.
     set(&mut world, label::UPDATE_RESULT, None);
     set(&mut world, label::SELECTED_FOR_UPDATE, None);
     world.settle();

@@ -182,7 +182,7 @@ fn a_deletion_that_is_repeated_after_an_unknown_outcome_lowers_nothing_twice() {
     // It was carried out as far as the size; the instance is still listed.
     world.group.as_mut().unwrap().desired = 2;
     assert_eq!(sizes(&world.plan()), Some((size(2, 2), 1)));
-    // It was not carried out at all.
+    // The operation was not carried out at all.
     world.group.as_mut().unwrap().desired = 3;
     assert_eq!(sizes(&world.plan()), Some((size(3, 2), 1)));
 }

@@ -220,7 +220,7 @@ fn what_the_group_of_a_pool_that_is_deleted_makes_meanwhile_gets_a_machine_and_i
     let plan = world.plan();
     assert_eq!(plan.create.len(), 2);
     assert!(plan.dispatch.is_none(), "the group stays as long as one of its nodes has pods");
-    // Its namespace is being deleted, too: nothing can be created there.
+    // The namespace is being deleted, too: nothing can be created there.
     world.refused_machines = true;
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }

@@ -112,7 +112,7 @@ fn pass(world: &mut World) -> Decision {
     plan
 }
 
-/// Its Node is drained for the update.
+/// The Node is drained for the update.
 fn empty(world: &mut World, name: &str) {
     let machine = world.named(name);
     set_phase(machine, MachinePhase::InPlaceUpdating);

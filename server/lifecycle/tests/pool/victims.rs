@@ -97,7 +97,8 @@ fn the_table_of_a_cloud() {
     }
 }
 
-/// The decisions of Cluster API's provider for Azure, in the order in which it makes them. One of each kind is in `all`.
+/// The decisions of Cluster API's provider for Azure, in the order in which it makes them. An example of each kind is
+/// in `all`.
 #[test]
 fn the_decisions_of_cluster_apis_provider_for_azure_one_by_one() {
     let (surge, unavailable) = (budget(1, 0), budget(0, 1));

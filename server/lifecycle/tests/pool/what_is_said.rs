@@ -257,7 +257,7 @@ fn versions_are_counted_and_what_is_missing_of_the_replicas() {
     }
 }
 
-/// It is paid for.
+/// The instance is paid for.
 #[test]
 fn each_instance_without_a_machine_is_counted_and_named_whatever_keeps_it_from_having_one() {
     let said = |world: &World| {

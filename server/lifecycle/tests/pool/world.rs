@@ -50,7 +50,7 @@ pub fn class() -> ClassFacts {
     class_with(json!({ "size": 1 }))
 }
 
-/// With this provider spec.
+/// A class with this provider spec.
 pub fn class_with(spec: Value) -> ClassFacts {
     let class: MachineClass = serde_json::from_value(json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",

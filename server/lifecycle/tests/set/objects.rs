@@ -80,7 +80,7 @@ pub fn running(count: usize) -> Vec<Arc<Machine>> {
         .collect()
 }
 
-/// What is decided about.
+/// The input of a decision.
 pub fn snapshot(set: MachineSet, machines: Vec<Arc<Machine>>) -> Snapshot {
     Snapshot {
         class: None,

@@ -36,7 +36,7 @@ impl Severity {
 pub struct EventRecord {
     /// The object that the event is about.
     pub regarding: ObjectReference,
-    /// Its severity.
+    /// The severity.
     pub severity: Severity,
     /// Why: a fixed identifier.
     pub reason: &'static str,

@@ -74,9 +74,9 @@ impl<P> Default for SeriesBook<P> {
 /// What to do with an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Write it.
+    /// Write the event.
     New,
-    /// It repeats an earlier event, and is counted.
+    /// The event repeats an earlier event, and is counted.
     Repetition,
     /// The object had too many events of this reason recently.
     TooMany,

@@ -295,7 +295,7 @@ mod tests {
         (bench, recorder, writer)
     }
 
-    /// Writes what waits.
+    /// Writes the waiting events.
     async fn end(writer: EventWriter) {
         let stop = CancellationToken::new();
         stop.cancel();

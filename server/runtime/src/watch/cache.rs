@@ -76,9 +76,9 @@ impl<K> Change<K> {
 pub enum Seen {
     /// In a list.
     Listed,
-    /// It was added or changed.
+    /// The object was added or changed.
     Changed,
-    /// It was deleted.
+    /// The object was deleted.
     Gone,
 }
 

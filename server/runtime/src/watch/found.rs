@@ -6,12 +6,12 @@ use kube::Resource;
 
 use super::{Lenient, ObjectName, cannot_be_read};
 
-/// What a list has.
+/// The content of a list.
 #[derive(Debug)]
 pub struct Found<K> {
     /// The objects that can be read.
     pub objects: Vec<Arc<K>>,
-    /// Those that cannot.
+    /// Names of unreadable objects.
     pub unread: Vec<ObjectName>,
     /// What is wrong with the first of these, for people.
     pub unreadable: Option<String>,

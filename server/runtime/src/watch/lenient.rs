@@ -19,16 +19,16 @@ const DEPTH: usize = 110;
 /// An object of a watch.
 #[derive(Debug, Clone)]
 pub enum Lenient<K> {
-    /// It was parsed.
+    /// The object was parsed.
     Read(K),
-    /// It exists, but cannot be parsed.
+    /// The object exists, but cannot be parsed.
     Unreadable(Box<Unreadable>),
 }
 
 /// An object that cannot be read.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
-    /// Its name, namespace, UID and version, as far as present.
+    /// Name, namespace, UID and version, as far as present.
     pub meta: ObjectMeta,
     /// The fault of the object.
     pub why: String,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ObjectName;
 
-/// One or more names, in order. Under most values there is one, and a set takes half a kilobyte for it.
+/// One or more names, in order. Under most values there is a single name, for which a set would take half a kilobyte.
 #[derive(Debug)]
 pub(super) enum Names {
     One(Arc<ObjectName>),

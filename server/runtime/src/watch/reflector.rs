@@ -22,7 +22,7 @@ type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// The parts of a watch.
 pub struct Reflector<I: CacheIndex> {
-    /// What to watch.
+    /// The watched objects.
     pub api: Api<Lenient<I::Object>>,
     /// Selects objects.
     pub config: watcher::Config,

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::{Caller, Debug, SHOWN};
 
-/// Who looks for orphans.
+/// The orphan scanner, for the debug service.
 pub trait OrphanDesk: Send + Sync + 'static {
     /// Every orphan of a provider, or of all if it is empty, the longest known first.
     fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>>;
@@ -37,7 +37,7 @@ pub struct OrphanReport {
 /// The mark by which orphans are only reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReportedHold {
-    /// When it was set.
+    /// When the mark was set.
     pub since: String,
     /// Why, for people.
     pub reason: String,
@@ -73,9 +73,9 @@ pub struct ReportedOrphan {
 pub enum OrphanFate {
     /// A first list showed the orphan; another list must confirm it.
     ToBeConfirmed,
-    /// It is kept.
+    /// The orphan is kept.
     Reported,
-    /// It is deleted next.
+    /// The orphan is deleted next.
     ToBeDeleted,
 }
 

@@ -144,7 +144,8 @@ fn addressed(target: Target, kind: OperationKind, namespace: &str) -> Target {
     Target { kind: or(target.kind, usual), namespace: or(target.namespace, namespace), ..target }
 }
 
-/// The Machine or pool that the target names. One that is not there needs a UID from the caller.
+/// The Machine or pool that the target names. A target that does not exist needs a UID from the
+/// caller.
 fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownTarget>, Status> {
     if !matches!(target.kind.as_str(), "Machine" | "MachinePool") || target.name.is_empty() {
         return Ok(None);

@@ -79,13 +79,13 @@ enum Refusal {
     Full,
     /// A newer connection needed the place.
     Crowded,
-    /// It never called.
+    /// The peer never called.
     Silent,
     /// The peer never authenticated.
     Unauthenticated,
-    /// Its principal has too many, or all have.
+    /// The principal has too many connections, or all principals have.
     TooMany,
-    /// It has too many calls at work that are not authenticated.
+    /// The connection has too many unauthenticated calls at work.
     Calls,
 }
 
@@ -152,11 +152,11 @@ struct Place {
 mod state {
     /// Connected, and nothing more.
     pub(super) const SILENT: u8 = 0;
-    /// It has called.
+    /// The peer has called.
     pub(super) const CALLED: u8 = 1;
     /// A call was authenticated.
     pub(super) const KNOWN: u8 = 2;
-    /// It is to end.
+    /// The connection is to end.
     pub(super) const ENDED: u8 = 3;
 }
 
@@ -339,7 +339,7 @@ impl Pass {
     /// The caller is `principal`: the connection may stay.
     ///
     /// # Errors
-    /// This principal has too many connections.
+    /// The principal has too many connections.
     pub fn known(&self, principal: &str) -> Result<(), tonic::Status> {
         if self.gate.know(&self.place, principal) {
             return Ok(());

@@ -15,7 +15,7 @@ pub(crate) struct Arrivals {
     spent_until: LruCache<String, Instant>,
 }
 
-/// Principals that are remembered. A forgotten principal has its whole burst.
+/// Most principals remembered. A forgotten principal has its whole burst.
 const KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 impl Arrivals {

@@ -1,4 +1,4 @@
-//! Which operations ended lately.
+//! The operations that ended lately.
 
 use std::hash::BuildHasher as _;
 

@@ -11,7 +11,7 @@ use super::{Count, Hub, SessionKey};
 use crate::SessionEvent;
 use crate::convert::{MESSAGE_BYTES, WORD_BYTES, cut};
 
-/// One event of a provider in so much time on average.
+/// The average time between events of a provider.
 pub(super) const HINT_EVERY: Duration = Duration::from_millis(10);
 /// So many in a row after a rest.
 pub(super) const HINT_BURST: u32 = 500;

@@ -20,11 +20,11 @@ use crate::{SubmitError, Term};
 pub(super) enum Leadership {
     /// Another core leads, as far as is known.
     Waiting,
-    /// This one does.
+    /// The core leads.
     Leads { term: Term },
     /// It still does, for a moment: nothing is sent any more, and what drivers look up they may answer.
     Ends { term: Term },
-    /// This core does not: drivers are only asked what there is.
+    /// The core leads nothing: drivers are only asked what there is.
     Looks,
     /// The core is going: it led, or never will.
     Over,
@@ -40,7 +40,7 @@ impl Hub {
         }
     }
 
-    /// This core is about to go. It sends no more operations, and takes no new driver; connected drivers may still get
+    /// The core is about to go. It sends no more operations, and takes no new driver; connected drivers may still get
     /// the class that a read needs, and answer the read. The next core would cancel the read as unknown. Mutations are
     /// not waited for: the next core finds them recorded.
     pub(crate) fn wind_down(&mut self, now: Instant) {
@@ -79,7 +79,7 @@ impl Hub {
         }
     }
 
-    /// This core asks, and leads nothing. Operations held by drivers do not concern such a core.
+    /// The core asks, and leads nothing. Operations held by drivers do not concern such a core.
     pub(crate) fn look(&mut self) {
         if self.leadership == Leadership::Waiting {
             self.leadership = Leadership::Looks;

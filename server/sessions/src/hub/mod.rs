@@ -89,7 +89,7 @@ pub(crate) enum Effect {
 /// What is to be done outside, in any order, once the hub is free for others.
 #[derive(Debug)]
 pub(crate) enum Later {
-    /// Count it.
+    /// Count an event.
     Count(Count),
     /// Give the outcome of an operation to its caller.
     Answer(Box<Op>, Box<Answer>),
@@ -97,7 +97,7 @@ pub(crate) enum Later {
     Forget(Box<Op>),
 }
 
-/// What is counted.
+/// An event to count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Count {
     /// An operation ended; `code` is `OK` or the name of an error code.
@@ -204,7 +204,7 @@ impl Hub {
         self.timers.next()
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(timer) = self.timers.pop(now) {
             match timer {

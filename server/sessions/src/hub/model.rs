@@ -345,7 +345,7 @@ impl World {
                 let Some(instance) = self.streams.get(&key) else { return };
                 match frame {
                     Frame::Operation(operation) => {
-                        // It may have ended with its session within the same step.
+                        // The operation may have ended with its session within the same step.
                         let known = self.hub.operations.get(operation.operation_id.as_str());
                         let cancelled = known.is_some_and(|known| known.cancelled);
                         assert!(!cancelled, "{operation:?} was cancelled");
@@ -479,7 +479,7 @@ impl World {
         }
     }
 
-    /// This core is about to go: it sends nothing any more.
+    /// The core is about to go: it sends nothing any more.
     fn finish(&mut self) {
         self.hub.wind_down(self.now);
         let calls = self.hub.operations.values().filter(|it| it.is_call());

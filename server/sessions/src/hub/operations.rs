@@ -19,7 +19,7 @@ use crate::{ClassContent, audit};
 /// What a driver answered, or why there is no answer.
 pub(crate) type Answer = Result<operation_result::Response, Failure>;
 
-/// Who gets the outcome.
+/// The receiver of the outcome.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The target's view, until it is acknowledged.
@@ -139,7 +139,7 @@ impl Op {
     /// The operation is over: a waiting caller gets the outcome.
     pub(crate) fn answer(self: Box<Self>, answer: Box<Answer>) {
         if let Owner::Caller(caller) = self.owner {
-            // It may have gone away.
+            // The caller may have gone away.
             drop(caller.send(answer));
         }
     }

@@ -107,7 +107,8 @@ impl Hub {
         }
     }
 
-    /// Nothing was heard of an operation for too long. It is not sent again: it may be under way.
+    /// Nothing was heard of an operation for too long. The operation is not sent again: it may be
+    /// under way.
     pub(super) fn stalled(&mut self, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.stalled = true;

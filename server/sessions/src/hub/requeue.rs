@@ -31,7 +31,7 @@ impl Hub {
             })
     }
 
-    /// A driver that drains gave an operation back. It goes to the next driver, and has no outcome.
+    /// A driver that drains gave an operation back. The operation goes to the next driver, and has no outcome.
     pub(super) fn handed_back(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(session) = self.sessions.get(&key) else { return };
         let provider = session.driver.provider.clone();

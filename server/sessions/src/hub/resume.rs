@@ -1,8 +1,9 @@
 //! A driver comes back with operations, or without those it had.
 //!
-//! Its word grants nothing. What was sent from here is matched with what is known here: the same
-//! provider, principal and instance. What an earlier core sent is matched with what that core wrote
-//! down before it sent it, and only while the adoption window is open.
+//! A driver's word grants nothing. An operation sent by this core is matched with the core's
+//! memory: the same provider, principal and instance. An operation sent by an earlier core is
+//! matched with the record that the earlier core made before sending, and only while the adoption
+//! window is open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +22,11 @@ use crate::{RecordedOperation, SessionEvent, convert};
 
 /// What the core makes of a held operation.
 enum Ruling {
-    /// It was sent from here, and is wanted.
+    /// The operation was sent from here, and is wanted.
     Kept(Verdict),
     /// The operation was sent and recorded by an earlier core.
     Adopted,
-    /// It is not waited for.
+    /// The operation is not waited for.
     Unwanted(Unwanted),
 }
 
@@ -95,7 +96,7 @@ impl Hub {
         (outcome, verdicts)
     }
 
-    /// One line for each reason, however many operations a driver lists.
+    /// A line for each reason, however many operations a driver lists.
     fn audit_unwanted(&self, key: SessionKey, unwanted: &BTreeMap<Unwanted, (usize, String)>) {
         let Some(session) = self.sessions.get(&key) else { return };
         for (outcome, (count, first)) in unwanted {

@@ -204,7 +204,7 @@ impl Default for Provider {
 }
 
 impl Provider {
-    /// One that is sent at most so many operations a second.
+    /// A provider with a limit of operations a second.
     pub(crate) fn at(rate: Option<Rate>) -> Self {
         Self {
             active: None,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::map::Map;
 use super::{LostKey, OperationId, SessionKey};
 
-/// What is due.
+/// The kind of timer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
     /// Hello of a stream.

@@ -1,4 +1,4 @@
-//! What others may know.
+//! Read-only views of the hub.
 
 use ostler_api::ProviderName;
 use ostler_api::Uid;

@@ -1,4 +1,4 @@
-//! What `--drivers-listen` says.
+//! The value of `--drivers-listen`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A unix socket.
     Unix {
-        /// Its file.
+        /// The socket file.
         path: PathBuf,
         /// Permission bits of the file: who may write may connect.
         mode: u32,
@@ -21,7 +21,7 @@ pub enum ListenAddress {
 
 /// Only the user of this process.
 const PRIVATE: u32 = 0o600;
-/// That user and the group of the file.
+/// The user and the group of the file.
 const GROUP: u32 = 0o660;
 
 /// `ADDR:PORT`, `unix:PATH` or `unix:PATH,mode=0660`.

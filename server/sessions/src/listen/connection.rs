@@ -18,7 +18,7 @@ pub struct Connection {
     pub(super) peer: Peer,
 }
 
-/// What carries the bytes.
+/// The transport of the bytes.
 #[derive(Debug)]
 pub(super) enum Wire {
     Plain(TcpStream),

@@ -76,7 +76,7 @@ impl Listeners {
     /// loopback only.
     ///
     /// # Errors
-    /// One of them cannot be had; the others are released.
+    /// An address cannot be bound; the others are released.
     pub async fn bind(
         addresses: &[ListenAddress],
         tls: Option<ServerTls>,

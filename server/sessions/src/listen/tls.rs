@@ -332,7 +332,7 @@ mod tests {
         write(&dir, "core", 2090);
         let tls = ServerTls::load(files(&dir)).await.unwrap();
         let first = tls.config();
-        // It is valid from 1975 on.
+        // The certificate is valid from 1975 on.
         write(&dir, "core", 2091);
         for _ in 0..2 {
             tls.refresh_at(0).await;

@@ -142,8 +142,8 @@ async fn listen(path: &Path, mode: u32) -> Result<(UnixListener, Inode), UnixErr
     listen().map_err(|source| failed(path, source))
 }
 
-/// A volume that a pod shares may be written to by everybody: a directory in it that is ours may not. Its group may
-/// enter if it may use the socket. One that cannot be made is found missing right after.
+/// A volume that a pod shares may be written to by everybody: a directory in it that is ours may not. The socket's
+/// group may enter if it may use the socket. A missing directory is found right after.
 fn make_directory(path: &Path, socket: u32) {
     if let Some(directory) = path.parent() {
         let mode = if socket & 0o060 == 0 { 0o700 } else { 0o750 };

@@ -75,9 +75,9 @@ async fn read(
 
 /// How a stream of frames ends.
 enum End {
-    /// The driver ended it.
+    /// The driver ended the stream.
     InOrder,
-    /// It broke, or a frame could not be read.
+    /// The stream broke, or a frame could not be read.
     Broken(Status),
 }
 

@@ -87,7 +87,7 @@ fn texts(frame: &mut Frame) -> Option<(String, Vec<Text<'_>>)> {
         | Frame::Accepted(_)
         | Frame::State(_)
         | Frame::Heartbeat(_)
-        // Its class is not known here, see `Sessions::scrub`.
+        // The class is not known here, see `Sessions::scrub`.
         | Frame::Event(_) => None,
     }
 }

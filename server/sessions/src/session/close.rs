@@ -94,7 +94,7 @@ impl Close {
         Self::new("CLOSED_BY_OPERATOR", Code::Unavailable, true, message)
     }
 
-    /// This core stops.
+    /// The core stops.
     pub(crate) fn core_stopping() -> Self {
         Self::new("CORE_STOPPING", Code::Unavailable, true, "this core stops; connect again")
     }

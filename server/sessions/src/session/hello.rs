@@ -35,7 +35,7 @@ pub(crate) struct Introduction {
     /// For people.
     pub(crate) version: String,
     pub(crate) instance_id: String,
-    /// Its pod or host; empty if it does not say.
+    /// The driver's pod or host; may be empty.
     pub(crate) instance_name: String,
     pub(crate) kinds: BTreeSet<OperationKind>,
     /// At least 1.
@@ -108,7 +108,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         },
         retains,
         progresses,
-        // One below zero says nothing.
+        // A negative lag counts as absent.
         list_lag: hello.list_lag.and_then(|lag| Duration::try_from(lag).ok()),
         lost,
         held: operations,

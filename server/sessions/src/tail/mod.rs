@@ -21,12 +21,12 @@ use tonic::Status;
 
 pub(crate) use self::frame::json_name;
 
-/// Frames that a reader may be behind before it loses some. One takes some kilobytes at most.
+/// Frames that a reader may be behind before it loses some. A frame takes some kilobytes at most.
 const BEHIND: usize = 1024;
 /// Concurrent readers: each costs time for every frame.
 const READERS: usize = 8;
 
-/// Everybody who reads along.
+/// The readers of frames.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     readers: Mutex<Vec<Arc<Reader>>>,

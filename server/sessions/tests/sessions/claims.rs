@@ -49,7 +49,7 @@ async fn f08_a_driver_cannot_take_over_an_operation_on_a_machine_of_another_prov
     let mut core = Core::start();
     let honest = running("op-1", "uid-1");
     core.classes.record(&honest);
-    // It knows everything there is to know.
+    // The claim has every detail right.
     let done = HeldOperation { state: HeldState::Completed.into(), ..honest.clone() };
     let (_, verdicts) = foreign(&core, vec![done]).await;
     assert_eq!(verdicts, [Verdict::Forget]);
@@ -177,7 +177,7 @@ async fn what_was_taken_over_is_nobody_elses_any_more() {
     first.complete("op-1", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());
     core.sessions.acknowledge(&"op-1".into());
-    // It ended here, whatever the record still says.
+    // The operation ended here, whatever the record still says.
     let (_fourth, verdict) = ruled(&core, 4, honest).await;
     assert_eq!(verdict, Verdict::Cancel);
 }

@@ -272,7 +272,7 @@ async fn f05_what_a_driver_out_of_reach_creates_is_asked_of_its_standby_after_th
     core.sessions.acknowledge(&"op-1".into());
     core.sessions.submit(create("op-2", "uid-1")).unwrap();
     assert_eq!(standby.take().await.operation_id, "op-2");
-    // It worked on all the time. Now the driver hears that the work is not wanted.
+    // The driver worked on all the time. Now the driver hears that the work is not wanted.
     let still = held("op-1", "uid-1", HeldState::Running);
     let (_hung, welcome) = Driver::dial(&core, holding(1, vec![still])).await;
     assert_eq!(welcome.verdicts[0].verdict(), Verdict::Cancel);

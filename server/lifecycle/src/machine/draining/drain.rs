@@ -199,7 +199,7 @@ pub(crate) fn look_again(pass: &Pass<'_>) -> Timestamp {
     after(pass.snap.now, pass.snap.settings.eviction_retry)
 }
 
-/// Whether the drain has had pods to wait for. One that never had any is not worth an event.
+/// Whether the drain has had pods to wait for. A drain that never had any is not worth an event.
 fn saw_pods(pass: &Pass<'_>) -> bool {
     pass.status.drain.as_ref().is_some_and(|drain| drain.pods_left > 0)
 }

@@ -23,9 +23,9 @@ const LATE: Duration = Duration::from_secs(30);
 /// What became of a pod in the pass that is being recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
-    /// It was asked to leave.
+    /// The pod was asked to leave.
     ToLeave(&'a Performed),
-    /// It was deleted without grace.
+    /// The pod was deleted without grace.
     ToVanish(&'a Performed),
 }
 

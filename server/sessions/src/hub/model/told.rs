@@ -54,7 +54,7 @@ fn an_operation_stalls_in_the_moment_in_which_its_session_ends() {
     assert_eq!(world.told.get("op-0"), None);
     world.act(Action::Pass { seconds: 30 });
     assert_eq!(world.told["op-0"], Told { stalled: true, lost: true });
-    // It comes back with the operation, and is watched anew.
+    // The driver comes back with the operation, and is watched anew.
     world.act(Action::Dial { instance: 0, retains: true, holds: Holds::Own });
     assert_eq!(world.told["op-0"], Told::default());
     world.end();
