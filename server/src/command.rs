@@ -216,7 +216,7 @@ pub enum AdoptByName {
 }
 
 impl AdoptByName {
-    /// What is said for all classes, whatever they say themselves.
+    /// The setting for all classes, whatever a class says.
     pub const fn for_all(self) -> Option<bool> {
         match self {
             Self::Never => Some(false),

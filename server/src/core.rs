@@ -147,15 +147,15 @@ impl fmt::Debug for Core {
     }
 }
 
-/// Serves drivers until the future that it gets is over.
+/// Serves drivers until the given future is over.
 type Serve = Box<
     dyn FnOnce(Sessions, BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), ServeError>>
         + Send,
 >;
 
 impl Core {
-    /// Starts a core that takes drivers from `incoming` while it leads. `client` must not retry by
-    /// itself, see [`Controllers::new`]. Everything is counted in `registry`.
+    /// Starts a core that takes drivers from `incoming` while leading. `client` must not retry by itself, see
+    /// [`Controllers::new`]. Everything is counted in `registry`.
     ///
     /// # Errors
     /// There is no cluster id to work with.
@@ -322,7 +322,7 @@ impl Core {
         Ok(())
     }
 
-    /// Who answers autoscalers, for a test that asks without a listener.
+    /// Answers autoscalers, for a test without a listener.
     pub fn scaler(&self) -> Scaler {
         self.scaler.clone()
     }
@@ -404,7 +404,7 @@ impl Core {
         self.orphans.list(String::new()).await
     }
 
-    /// The operations that drivers have now, the oldest first, at most this many of them.
+    /// The operations that drivers have now, oldest first, at most `limit`.
     pub fn in_flight(&self, limit: usize) -> Vec<OperationInfo> {
         self.sessions.in_flight(limit)
     }

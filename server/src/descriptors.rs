@@ -40,8 +40,8 @@ pub fn shares(descriptors: u64) -> Shares {
     }
 }
 
-/// Asks the system for as many descriptors as this process may have, says what it got, and shares
-/// them out. Whatever fails, the process goes on with what it has.
+/// Whatever fails, the process goes on with the current limit. Whatever fails, the process goes on
+/// with what it has.
 pub fn raise() -> Shares {
     let descriptors = raised().unwrap_or_else(|error| {
         tracing::warn!(error = format!("{error:#}"), "the limit of open files stays as it is");

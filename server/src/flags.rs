@@ -34,7 +34,7 @@ pub struct Flag {
 pub enum Becomes {
     /// The same flag of the core, with the core's help text.
     Same(String),
-    /// Nothing: the core takes it and does nothing with it.
+    /// Nothing: the core accepts and ignores the flag.
     NoEffect,
     /// An error: the core does not start with it, for this reason.
     Refused(String),

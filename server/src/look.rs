@@ -1,4 +1,4 @@
-//! A core without a Lease: it takes drivers, asks them what there is, and changes nothing.
+//! A core without a Lease: it takes drivers, asks for their instances, and changes nothing.
 
 use ostler_api::ProviderName;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What every exporter tells of its process (`process_*`), and `ostler_build_info`.
+//! The usual metrics of a process (`process_*`), and `ostler_build_info`.
 
 use std::fmt::Error;
 use std::fs::{read_dir, read_to_string};

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(began.elapsed().as_secs(), 1);
     }
 
-    /// What a machine asks for until it runs, one request after the other, with an event after two of them.
+    /// The requests of a machine until it runs, one after the other, with an event after two of them.
     async fn come_up(throttle: Throttle, events: mpsc::UnboundedSender<Instant>) {
         for tells in [false, true, true] {
             throttle.turn(Client::Machines).await;

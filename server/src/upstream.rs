@@ -1,5 +1,5 @@
-//! The flags that machine-controller-manager has besides those of the machines, so that its command
-//! lines go on working. What has no effect here is said at the start, what would is refused.
+//! The flags of machine-controller-manager besides the machine flags, so that its command lines go on working. Flags
+//! without an effect here are reported at the start; flags that would have one are refused.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

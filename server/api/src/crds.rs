@@ -407,8 +407,8 @@ const COUNTS: [&str; 5] = [
     "autoPreserveFailedMachineMax",
 ];
 
-/// What sets and deployments have in common. `replicas` has no default: that it is absent has to be seen, since a client that
-/// leaves it out may mean 0, or leave it to an autoscaler.
+/// What sets and deployments have in common. `replicas` has no default: an absent number must be visible, since a
+/// client that leaves it out may mean 0, or leave the number to an autoscaler.
 fn scaled(root: &mut JSONSchemaProps) {
     let Some(spec) = property(root, "spec") else { return };
     for number in COUNTS {

@@ -1,7 +1,7 @@
 //! The closed vocabulary that core and drivers share: result codes, certainty, operation kinds.
 //!
-//! The numbers are those of the wire contract; the names are those that upstream writes into
-//! `status.lastOperation.errorCode`, because other programs read them there.
+//! The numbers are from the wire contract; the names are upstream's in `status.lastOperation.errorCode`, where other
+//! programs read them.
 
 use std::time::Duration;
 
@@ -183,7 +183,7 @@ impl OperationKind {
         self as i32 >= Self::CreatePool as i32
     }
 
-    /// Whether it may make instances: it waits while the infrastructure throttles.
+    /// Whether the verb may make instances, and so waits while the infrastructure throttles.
     pub const fn makes_instances(self) -> bool {
         matches!(self, Self::CreateMachine | Self::CreatePool | Self::UpdatePool)
     }
@@ -234,7 +234,7 @@ impl OperationKind {
         }
     }
 
-    /// The idempotency key of this verb on the object with this UID; for an update it is the beginning of it.
+    /// The idempotency key of this verb on the object with this UID; for an update, the key's beginning.
     pub fn key_of(self, uid: &str) -> String {
         format!("{uid}:{}", self.letter())
     }

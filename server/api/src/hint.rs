@@ -43,7 +43,7 @@ pub struct Hint {
     pub cluster_id: String,
     /// The UID in the tags; may be empty.
     pub machine_uid: Uid,
-    /// In how much time it happens, if that is known.
+    /// In how much time the event happens, if known.
     pub effective_in: Option<Duration>,
     /// For people. No decision depends on the message.
     pub message: String,

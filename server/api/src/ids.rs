@@ -177,14 +177,14 @@ impl ProviderId {
             || ends(self.as_str()).zip(ends(id)).is_some_and(|(own, other)| same(own, other))
     }
 
-    /// Whether a driver may compare in a way by which `id` is equal to this one.
+    /// Whether some comparison of a driver makes `id` equal to this id.
     pub fn may_equal(&self, id: &str) -> bool {
         self.equals(id, ProviderIdComparison::CaseInsensitive)
             || self.equals(id, ProviderIdComparison::LastSegment)
     }
 
-    /// Whether `id` may be this one in another spelling: they differ in nothing but capitals, slashes, the scheme, and what
-    /// one of them has before the path of the other. For people alone: it proves nothing.
+    /// Whether `id` may be this id in another spelling: both differ in nothing but capitals, slashes, the scheme, and a
+    /// prefix before the path of one. For people alone: a spelling proves nothing.
     pub fn is_spelled(&self, id: &str) -> bool {
         let (own, other) = (path(self.as_str()), path(id));
         let one_ends_the_other = own.ends_with(&other) || other.ends_with(&own);

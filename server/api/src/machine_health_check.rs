@@ -128,7 +128,7 @@ pub struct TriggerIf {
     pub unhealthy_in_range: Option<String>,
 }
 
-/// A condition of a Node that makes its Machine unhealthy, in whichever field it stands.
+/// A condition of a Node that makes its Machine unhealthy, from either field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRule<'a> {
     /// The field.

@@ -300,7 +300,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What becomes of an instance whose update in place failed.
+    /// The fate of an instance after a failed update in place.
     pub enum PoolUpdateFailurePolicy {
         /// It keeps its place in the budget, and the update is tried again.
         Hold = "Hold",
@@ -348,7 +348,7 @@ open_enum! {
 open_enum! {
     /// Conditions of a pool. All are always there.
     pub enum PoolConditionType {
-        /// Every other condition that says whether it works is true.
+        /// All other health conditions are true.
         Ready = "Ready",
         /// The data are there that instances become Nodes with.
         BootstrapReady = "BootstrapReady",
@@ -368,7 +368,7 @@ open_enum! {
         Deleting = "Deleting",
         /// False: the driver cannot delete a single instance, so a Machine of the pool cannot be deleted.
         Deletable = "Deletable",
-        /// False: its spec is refused, or an annotation of autoscalers says nothing that they can follow.
+        /// False: the spec is refused, or autoscalers cannot follow an annotation.
         Valid = "Valid",
     }
 }

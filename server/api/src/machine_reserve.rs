@@ -59,7 +59,7 @@ pub struct TargetRef {
 open_enum! {
     /// What the taint of a Node in reserve does.
     pub enum TaintEffect {
-        /// No pod is scheduled there that does not tolerate it.
+        /// Pods without a toleration are not scheduled there.
         NoSchedule = "NoSchedule",
         /// None runs there either.
         NoExecute = "NoExecute",

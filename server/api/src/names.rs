@@ -56,8 +56,7 @@ pub mod finalizer {
 pub mod label {
     /// On a Machine: the name of its Node.
     pub const NODE: &str = "node";
-    /// On a Machine: the name of its MachineDeployment, by convention of the controller that writes
-    /// it.
+    /// On a Machine: the name of its MachineDeployment, by convention of the writing controller.
     pub const DEPLOYMENT_NAME: &str = "name";
     /// On a Node: the name of its Machine.
     pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
@@ -79,7 +78,7 @@ pub mod label {
     pub const CLUSTER_API_DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
     /// On a Machine: its MachinePool, formatted so that every name fits, as in Cluster API.
     pub const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
-    /// On a Machine: name of the MachineReserve that keeps it ready. Ours.
+    /// On a Machine: name of the MachineReserve that keeps the Machine ready. Ours.
     pub const RESERVE: &str = "ostler.dev/reserve";
     /// On a MachineSet or MachineDeployment, `True`: it creates nothing, since it has far too many Machines.
     pub const FREEZE: &str = "freeze";
@@ -90,7 +89,7 @@ pub mod label {
     /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
     /// bootstrap provider. Ours.
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
-    /// On a CustomResourceDefinition, `"true"`: its objects are those of a bootstrap provider, each for one Machine. Ours.
+    /// On a CustomResourceDefinition, `"true"`: the objects are a bootstrap provider's, each for one Machine. Ours.
     pub const BOOTSTRAP_KIND: &str = "ostler.dev/bootstrap-kind";
     /// On a CustomResourceDefinition: its provider in Cluster API, such as `bootstrap-kubeadm`.
     pub const CLUSTER_API_PROVIDER: &str = "cluster.x-k8s.io/provider";
@@ -107,9 +106,9 @@ pub mod annotation {
     pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     /// On a Lease that was given up: the term whose requests had all been answered by then.
     pub const ENDED_TERM: &str = "ostler.dev/ended-term";
-    /// On the Lease of a core: the namespaces that its holder serves, as `--namespace` has them.
+    /// On the Lease of a core: the namespaces served by the holder, as in `--namespace`.
     pub const SERVED_NAMESPACES: &str = "ostler.dev/served-namespaces";
-    /// On a Machine, any value: its set or pool deletes it first, as Cluster API has it.
+    /// On a Machine, any value: the set or pool deletes this Machine first, as in Cluster API.
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
     /// The same in Cluster API's own name. Only pools read it.
     pub const CLUSTER_API_DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
@@ -131,7 +130,7 @@ pub mod annotation {
     pub const DERIVED_CAPACITY: &str = "ostler.dev/derived-capacity";
     /// Ours, on a MachineDeployment or MachinePool: when an autoscaler last scaled it through the core, and how, for people.
     pub const LAST_SCALING: &str = "ostler.dev/last-scaling";
-    /// On a Node: its Machine, and the namespace of that, as Cluster API's provider calls them for this API group.
+    /// On a Node: its Machine, and the Machine's namespace, under Cluster API's names for this API group.
     pub const MACHINE_OF_NODE: &str = "machine.sapcloud.io/machine";
     /// See [`MACHINE_OF_NODE`].
     pub const CLUSTER_NAMESPACE: &str = "machine.sapcloud.io/cluster-namespace";
@@ -148,13 +147,13 @@ pub mod annotation {
     pub const UPDATE_BEGUN: &str = "ostler.dev/update-begun";
     /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
     pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
-    /// Ours, on a Machine of a pool that is deleted and whose driver cannot delete one instance: it is drained, and its
-    /// instance goes with the group.
+    /// Ours, on a Machine of a deleted pool whose driver cannot delete single instances: the Machine is drained, and
+    /// the instance goes with the group.
     pub const POOL_DELETED: &str = "ostler.dev/pool-deleted";
     /// Ours, on a Machine: what a MachineHealthCheck says against it, see
     /// [`UnhealthyMark`](crate::machine_health_check::UnhealthyMark).
     pub const UNHEALTHY: &str = "ostler.dev/unhealthy";
-    /// On a Machine, any value: a MachineHealthCheck that selects it finds it unhealthy, as in Cluster API.
+    /// On a Machine, any value: a MachineHealthCheck with this Machine finds it unhealthy, as in Cluster API.
     pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
     /// On a Machine, any value: no MachineHealthCheck looks at it, as in Cluster API.
     pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
@@ -204,8 +203,8 @@ pub mod annotation {
     /// Ours, on a Machine: the provider spec that its class had when its Node was updated in place, as JSON. The
     /// deployment writes the annotation at the hand-over of the Machine.
     pub const IN_PLACE_PROVIDER_SPEC: &str = "ostler.dev/in-place-providerspec";
-    /// Ours, on a Machine: the spec that its instance counts as having since an update in place, as JSON: the last applied one, but
-    /// for fields that the driver cannot change, which are as that update left them.
+    /// Ours, on a Machine: the spec that counts as the instance's since an update in place, as JSON: the last applied
+    /// spec, but for fields that the driver cannot change, which are as the update left them.
     pub const SETTLED_PROVIDER_SPEC: &str = "ostler.dev/settled-providerspec";
     /// On a Machine: a Go duration that wins over `spec.creationTimeout`.
     pub const EFFECTIVE_CREATION_TIMEOUT: &str =
@@ -214,7 +213,7 @@ pub mod annotation {
     pub const NOT_MANAGED: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
     /// On a Machine or Node: keep it for examination.
     pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
-    /// On a Machine: what [`PRESERVE`] on its Node said last.
+    /// On a Machine: the last value of [`PRESERVE`] on its Node.
     pub const LAST_NODE_PRESERVE: &str =
         "node.machine.sapcloud.io/last-applied-node-preserve-value";
     /// On a Node, `true`: the cluster-autoscaler leaves it alone.
@@ -233,15 +232,17 @@ pub mod annotation {
     /// Ours, on a Node, beside our finalizer: id of the cluster whose core put that there. The cores of others leave the
     /// Node alone.
     pub const CLUSTER_ID: &str = "ostler.dev/cluster-id";
-    /// Ours, on a Node: whether it joined with the taint `critical-components-not-ready`, so that a controller is there that
-    /// removes it.
+    /// Ours, on a Node: whether the Node joined with the taint `critical-components-not-ready`, so that a controller
+    /// for the taint exists.
     pub const CRITICAL_COMPONENTS: &str = "ostler.dev/critical-components";
-    /// Ours, on a Node: `key:effect` of each taint that it joined with and that its kubelet is to keep, separated by commas.
+    /// Ours, on a Node: `key:effect` of each taint from the Node's joining that the kubelet is to keep, separated by
+    /// commas.
     pub const JOINED_TAINTS: &str = "ostler.dev/joined-taints";
     /// Ours, on a Node: what of its labels, annotations and taints the node template of its Machine replaced, in the form of
     /// a node template. It is put back when the template does not want it any more.
     pub const REPLACED_BY_TEMPLATE: &str = "ostler.dev/replaced-by-node-template";
-    /// Ours, on the ConfigMap of the cluster id: the namespace in which its core would have it, if that had not ended.
+    /// Ours, on the ConfigMap of the cluster id: the configured namespace of the core's ConfigMap, if that namespace
+    /// has ended.
     pub const HOME_OF: &str = "ostler.dev/home-of";
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
@@ -253,8 +254,8 @@ pub mod annotation {
     pub const ABANDON_INSTANCE: &str = "ostler.dev/abandon-instance";
     /// Ours, on the Secret of a bootstrap token: UID of the Machine that it was made for.
     pub const TOKEN_OF: &str = "ostler.dev/machine-uid";
-    /// Ours, on the Secret of a bootstrap token: the one Node that may be joined with it, as soon as
-    /// it is known. The embedded API server signs for no other.
+    /// Ours, on the Secret of a bootstrap token: the only Node that may join with the token, once known. The embedded
+    /// API server signs for no other Node.
     pub const TOKEN_NODE: &str = "ostler.dev/node-name";
     /// Ours, on a Machine or MachineClass: any value but `false` keeps us from changing anything.
     pub const PAUSED: &str = "ostler.dev/paused";
@@ -293,7 +294,7 @@ pub mod node_condition {
     pub const TERMINATING: &str = "Terminating";
     /// Whether its Machine is preserved.
     pub const PRESERVED: &str = "Preserved";
-    /// How far its update in place is; the reason says it.
+    /// The stage of the Node's update in place, in the reason.
     pub const IN_PLACE_UPDATE: &str = "InPlaceUpdate";
 }
 

@@ -1,4 +1,4 @@
-//! What is in flight, where a client that knows only upstream's status cannot erase it.
+//! The operation in flight, recorded where a client that knows only upstream's status cannot erase it.
 //!
 //! A program that was built with machine-controller-manager's types and writes the status of a Machine (its
 //! MachineSet controller does, and tools that PUT whole objects) erases every field of ours. What the safety of an
@@ -16,9 +16,9 @@ use crate::{
 
 /// The value of annotation [`OPERATION`], as JSON.
 ///
-/// It is written with the finalizer, in the last write of metadata before the first create is sent, and again with
-/// the provider id. Only creates stand in it, and the initialization that is sent with that second write. Of every
-/// other operation upstream's own last operation says that it was begun, and it may be repeated.
+/// The record is written with the finalizer, in the last write of metadata before the first create is sent, and again
+/// with the provider id. The record holds only creates, and the initialization sent with the second write. The start of
+/// every other operation is in upstream's own last operation, and such an operation may be repeated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {
@@ -35,8 +35,8 @@ pub struct OperationRecord {
     /// See [`MachineStatus::creation_started_at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_started_at: Option<Time>,
-    /// The first create of its idempotency key, until its instance is written down; then the initialization that
-    /// followed immediately, which stays here after it is done. Absent: the create is done.
+    /// The first create of its idempotency key, until the instance is recorded; then the initialization that followed
+    /// immediately, which stays here after its end. Absent: the create is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationIntent>,
 }

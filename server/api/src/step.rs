@@ -1,4 +1,4 @@
-//! What is done for a Machine: the steps of its life, and the verbs of its driver.
+//! The work for a Machine: the steps of its life, and the verbs of its driver.
 
 use crate::open_enum::open_enum;
 
@@ -15,7 +15,7 @@ open_enum! {
         UpdateInstance = "UpdateInstance",
         /// Another controller updates the Node in place.
         UpdateNode = "UpdateNode",
-        /// Deletion: find out which instance and which Node there are.
+        /// Deletion: find the instance and the Node.
         FindInstance = "FindInstance",
         /// Deletion: a pre-drain hook holds it.
         PreDrainHook = "PreDrainHook",

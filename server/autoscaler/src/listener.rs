@@ -49,7 +49,7 @@ impl AutoscalerListener {
         Ok(Self { listeners, gate: Gate::new(GateRules::new(CONNECTIONS)) })
     }
 
-    /// Where it listens, with the port that was chosen for port 0.
+    /// The listener's address, with the chosen port in place of port 0.
     pub fn address(&self) -> Option<ListenAddress> {
         self.listeners.addresses().pop()
     }

@@ -1,5 +1,5 @@
-//! Checks whether the API servers answer. While one of them does not, the health of Nodes is unknown and no Machine
-//! fails because of it; [`ostler_lifecycle::outage`] decides that.
+//! Checks whether the API servers answer. While an API server does not answer, the health of Nodes is unknown and no
+//! Machine fails for it; [`ostler_lifecycle::outage`] decides.
 //!
 //! The servers are checked periodically, and immediately after a watch or a write failed.
 
@@ -26,7 +26,7 @@ use crate::watch::{ObjectName, causes};
 /// Name of an object that does not exist: "not found" counts as an answer.
 const ABSENT: &str = "ostler-api-check";
 
-/// Most characters that are kept of what a check failed with.
+/// Most characters kept of a check's failure.
 const CAUSE: usize = 300;
 
 /// When the API servers are checked.
@@ -55,7 +55,7 @@ impl ApiCheck {
 /// The APIs to check.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
-    /// The API that serves the Machines, if it is checked.
+    /// The API of the Machines, if checked.
     pub(crate) control: Option<Api<Machine>>,
     /// The APIs that serve the Nodes.
     pub(crate) targets: Vec<Api<Node>>,
@@ -126,8 +126,8 @@ impl ApiHealth {
         Self { name, check, clock, known, cause, check_now, frozen, outages }
     }
 
-    /// The health of one of several target clusters; it concerns only the Machines of that cluster. The cluster counts
-    /// as down until [`Self::ask`] runs.
+    /// The health of one of several target clusters, only for Machines of the cluster. The cluster counts as down until
+    /// [`Self::ask`] runs.
     pub(crate) fn of_target(&self, cluster: &ObjectName) -> Self {
         let now = (self.clock.0)();
         let mut known = Reachability::new(self.check.timeout, Some(now), now);

@@ -39,7 +39,7 @@ const ATTEMPTS: usize = 5;
 pub enum ScaleError {
     /// The change is impossible.
     Refused(Refusal),
-    /// The API server did not do it, for this reason.
+    /// The API server did not make the change, for this reason.
     Api(String),
 }
 
@@ -211,7 +211,7 @@ impl Scaler {
         Named { name: name.to_owned(), what }
     }
 
-    /// Decides a wish about the group with this id, and writes what follows from it.
+    /// Decides a wish about the group with this id, and writes the changes.
     ///
     /// # Errors
     /// The change is refused, or the API server did not make it.

@@ -61,12 +61,12 @@ impl Bench {
         Self { stores, settings, sessions, writes, refuses, accepts, has, has_name, config_map }
     }
 
-    /// With an API server that answers every write with this code.
+    /// With an API server that answers every write with `code`.
     pub(crate) fn refusing(self, code: u16) -> Self {
         Self { refuses: Some(code), ..self }
     }
 
-    /// With an API server that accepts so many writes, and answers all later ones with this code.
+    /// With an API server that accepts so many writes, and answers later ones with `code`.
     pub(crate) fn refusing_after(self, accepts: usize, code: u16) -> Self {
         Self { accepts, refuses: Some(code), ..self }
     }

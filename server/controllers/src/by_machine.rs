@@ -11,8 +11,8 @@ use crate::watch::Cache;
 /// Below so many values, what was made for more is not given back.
 const FEW: usize = 1024;
 
-/// A value for each machine, by its UID. Bounded by the machines that exist: the watch reports those that are gone, and
-/// of one that went while a pass waited for an answer nothing is kept.
+/// A value for each machine, by its UID. Bounded by the existing machines: the watch reports deleted machines, and
+/// nothing is kept of a machine that went while a pass waited for an answer.
 ///
 /// Values are large, and many machines have none: a table of them would take up to 400 MiB for 100,000 machines, for good after
 /// they all began at the same time.

@@ -65,7 +65,7 @@ pub(crate) fn ids_of(sessions: &Sessions) -> ClusterIds {
     }
 }
 
-/// The recorded ids of the cluster and those that are given, which are recorded as well. The default is the UID of
+/// The recorded ids of the cluster and the given ids, which are recorded as well. The default is the UID of
 /// `kube-system`, a slash, and the namespaces served.
 ///
 /// Orphans are only reported (see [`Hold`]) in two cases: if Machines exist before an id is recorded, since their
@@ -107,8 +107,9 @@ pub async fn cluster_ids(
     }
 }
 
-/// The settings with the namespace where the Leases and the cluster id are: the one that `settings` name. If that is gone or terminating and has none,
-/// they are where an earlier core took them, or in the first namespace served by name that stays, if that one is served, too.
+/// The settings with the namespace where the Leases and the cluster id are: the one that `settings` name. If that
+/// namespace is gone or terminating and has none, they are where an earlier core took them, or in the first remaining
+/// namespace served by name, if the settings' namespace is served, too.
 ///
 /// # Errors
 /// The API server refused or could not be reached.

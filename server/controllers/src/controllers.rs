@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A controller that can be switched on and off, under the name that `--controllers` has for it.
+/// A controller that can be switched on and off, under its name in `--controllers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Machines, and what belongs to them: classes, secrets, Nodes, pools, orphans. The process serves drivers.
+    /// Machines and related objects: classes, secrets, Nodes, pools, orphans. The process serves drivers.
     Machine,
     /// MachineHealthChecks; only beside `machine`, which acts on the findings.
     MachineHealthCheck,

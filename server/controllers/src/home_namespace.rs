@@ -41,7 +41,8 @@ impl fmt::Debug for HomeNamespace {
 }
 
 impl HomeNamespace {
-    /// The namespace that the Leases and the cluster id are in, the one where they would be, and those served by name.
+    /// The current namespace of the Leases and the cluster id, the configured namespace, and the namespaces served by
+    /// name.
     pub(crate) fn new(client: Client, current: &str, chosen: &str, served: Vec<String>) -> Self {
         let current = watch::Sender::new(current.to_owned());
         Self { client, chosen: chosen.to_owned(), served, current, data: Mutex::default() }
@@ -129,7 +130,7 @@ impl HomeNamespace {
         self.current.send_replace(namespace.to_owned());
     }
 
-    /// Lets the ConfigMap of a namespace go that this core left. Returns whether it is gone.
+    /// Releases the ConfigMap in a namespace that this core left. Returns whether the ConfigMap is gone.
     pub(crate) async fn leave(&self, old: &str) -> kube::Result<bool> {
         let maps = self.maps(old);
         let Some(mut map) = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await? else { return Ok(true) };
@@ -162,7 +163,7 @@ pub(crate) fn cluster_id_map(namespace: &str, chosen: &str, data: Option<Data>) 
     }
 }
 
-/// Whether a ConfigMap is that of a core that would have it in the namespace `chosen`.
+/// Whether a ConfigMap belongs to a core with `chosen` as configured namespace.
 pub(crate) fn is_home_of(map: &ConfigMap, chosen: &str) -> bool {
     let notes = map.metadata.annotations.as_ref();
     notes.and_then(|notes| notes.get(annotation::HOME_OF)).is_some_and(|of| of == chosen)

@@ -34,7 +34,8 @@ impl fmt::Display for GroupKey {
     }
 }
 
-/// The group of a pool that is gone, and the class whose driver, spec and secret find it: Machines may name different ones.
+/// The group of a deleted pool, and the class whose driver, spec and secret find the group: the Machines may name
+/// different classes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LeftGroup {
     pub(crate) pool: ObjectName,
@@ -77,7 +78,7 @@ impl LeftGroups {
         self.looks.lock().get(group).is_some_and(|(at, _)| at.elapsed() < SHARED)
     }
 
-    /// Whether it is there, if that could be found out.
+    /// Records whether the group exists, if known.
     pub(crate) fn learn(&self, group: &LeftGroup, is_there: Option<bool>) {
         let mut looks = self.looks.lock();
         looks.retain(|_, (at, _)| at.elapsed() < KEPT);

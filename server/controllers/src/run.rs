@@ -64,13 +64,13 @@ use sets::SetLeader;
 
 /// Time limit of a new leader for reading the operations in flight from the API; its cache has nearly all of them.
 const INHERIT: Duration = Duration::from_secs(10);
-/// Page size of that read, so that the API server never encodes all machines in one response.
+/// Page size of the read, so that the API server never encodes all machines in one response.
 const PAGE: u32 = 500;
 /// Time for running reconciles to finish when this core stops, before the sessions end. A pass takes milliseconds,
 /// unless the API server is slow or a driver lists instances. Together with the wait for the drivers' last answers
 /// this is half of the time after which a core is killed.
 const LAST_WORK: Duration = Duration::from_secs(5);
-/// Time for those that are left once the sessions have ended. What still runs then waits for the API server.
+/// Time for the workers left once the sessions have ended. Workers still running then wait for the API server.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// All controllers of a core.
 #[derive(Debug)]
@@ -190,8 +190,8 @@ impl Controllers {
         Arc::new(self.core.admin.clone())
     }
 
-    /// The term of this leader; `None` while not leading. Serve drivers only while it leads: a core that stops leads
-    /// until its sessions have ended.
+    /// The term of this leader; `None` while not leading. Serve drivers only while this process leads: a core that
+    /// stops leads until its sessions have ended.
     pub fn leadership(&self) -> channel::Receiver<Option<Term>> {
         self.core.leading.subscribe()
     }
@@ -349,10 +349,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for `stop`, then stops everything that acts as the leader. First the running reconciles: the operations
-    /// that they record are still sent, and the next core finds them with their drivers. Then the reads of drivers, and
-    /// only then the sessions: the next core does not know of reads and would have them cancelled. The process leads
-    /// until the sessions end.
+    /// Waits for `stop`, then stops everything that acts as the leader. First the running reconciles: their recorded
+    /// operations are still sent, and the next core finds them with their drivers. Then the reads of drivers, and only
+    /// then the sessions: the next core does not know of reads and would have them cancelled. The process leads until
+    /// the sessions end.
     async fn finish(
         &self,
         stop: &CancellationToken,

@@ -10,8 +10,8 @@ use tracing::warn;
 use crate::queue::Backoff;
 use crate::watch::causes;
 
-/// Asks until the API server answers. A process that ended at an outage would be started again later and later. What
-/// another try does not help, such as a right that is missing, is returned.
+/// Asks until the API server answers. A process that ended at an outage would be started again later and later. Errors
+/// that another try does not help, such as a missing right, are returned.
 pub async fn until_answered<T, E, F>(mut ask: impl FnMut() -> F) -> Result<T, E>
 where
     E: Error + 'static,

@@ -1,4 +1,4 @@
-//! Tells people what happened to an object, in the one vocabulary that every kind has.
+//! Records events about an object, in the same vocabulary for every kind.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use ostler_lifecycle::plan::Event;

@@ -75,7 +75,7 @@ pub(crate) async fn delete_of(writer: &Writer, id: &str, owner: &str) -> Result<
     }
 }
 
-/// Deletes the Secret with this UID; fine if it is gone.
+/// Deletes the Secret with the UID; fine if already gone.
 pub(crate) async fn delete(writer: &Writer, id: &str, secret: &str) -> Result<(), WriteError> {
     let only = Deletion { uid: Some(secret), ..Deletion::default() };
     match writer.delete(&tokens(writer), &secret_name(id), only).await {
@@ -96,7 +96,7 @@ fn secret_name(id: &str) -> String {
     format!("{}{id}", bootstrap::SECRET_PREFIX)
 }
 
-/// Whether the token in this Secret was created for this owner.
+/// Whether the Secret's token was created for the owner.
 pub(crate) fn is_of(secret: &Secret, owner: &str) -> bool {
     read(secret).owner.is_some_and(|it| it == owner)
 }

@@ -89,7 +89,7 @@ impl AllTriggers {
     }
 }
 
-/// The queue of a kind, and what its triggers look at.
+/// The queue of a kind, and the state for its triggers.
 pub(crate) struct Woken<K: Kind, T = ()> {
     pub(crate) queue: Arc<Queue<K::Key>>,
     pub(crate) stores: Stores,

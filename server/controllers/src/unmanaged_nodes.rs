@@ -163,7 +163,7 @@ impl UnmanagedNodes {
     }
 }
 
-/// What ties a Node to a Machine. While a Machine cannot be read, one may name it.
+/// What ties a Node to a Machine. While a Machine cannot be read, it may name the Node.
 fn tie(stores: &Stores, node: &Node) -> Tie {
     let machines = &stores.machines;
     let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Connections of drivers of the first proposal.
 //!
-//! Such a driver dials a new connection whenever its stream ends, and never closes the old one. The core answers reads
-//! only over the connection of the driver's stream, so that no other process on this host reads the answers.
+//! A legacy driver dials a new connection whenever its stream ends, and never closes the old one. The core answers
+//! reads only over the connection of the driver's stream, so that no other process on this host reads the answers.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -13,7 +13,7 @@ pub(crate) struct OperationContext {
     pub(crate) operation_id: String,
     /// The name by which the driver knows the class.
     pub(crate) path: String,
-    /// Which class it is; also the name of the secret.
+    /// The class, whose name is also the name of the secret.
     pub(crate) class: ObjectRevision,
     /// The class, rendered.
     pub(crate) json: String,

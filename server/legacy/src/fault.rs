@@ -8,7 +8,7 @@ use ostler_proto::v1alpha1::OperationError;
 
 /// The reasons that stand in failures of operations of a driver of the first proposal.
 pub(crate) mod reasons {
-    /// The driver said so; it has no reasons of its own.
+    /// A failure reported by the driver; legacy drivers have no reasons.
     pub(crate) const DRIVER_ERROR: &str = "LEGACY_DRIVER_ERROR";
     /// The driver does not know what was asked.
     pub(crate) const NOT_KNOWN: &str = "LEGACY_NOT_KNOWN";

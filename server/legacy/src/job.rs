@@ -148,7 +148,7 @@ impl Job {
         next
     }
 
-    /// The driver does not answer what was asked last, or not so that it can be understood.
+    /// The driver does not answer the last question, or not in a readable form.
     pub(crate) fn broken_off(
         &self,
         now: Instant,
@@ -230,7 +230,7 @@ impl Job {
         list.iter().filter(nameless).collect()
     }
 
-    /// The instance of this machine, if there is at most one that can be meant.
+    /// The instance of this machine, if at most one instance qualifies.
     fn one<'a>(&self, mine: &[&'a Machine]) -> Result<Option<&'a Machine>, Fault> {
         let exact = mine.iter().find(|it| it.machine_id == self.provider_id);
         match (exact, mine) {
@@ -375,7 +375,7 @@ fn deleted(outcome: DeletionOutcome) -> Box<operation_result::Response> {
     Box::new(operation_result::Response::DeleteMachine(deleted))
 }
 
-/// A whole list. An empty one is no list: such drivers answer so when they could not look.
+/// A whole list. An empty list is no list: legacy drivers answer so when they could not look.
 fn every(list: &[Machine]) -> Outcome {
     if list.is_empty() {
         let message = "the driver lists nothing, which does not mean that there is nothing";

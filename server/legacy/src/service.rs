@@ -25,7 +25,7 @@ use crate::{LegacyKind, LegacyMetrics, LegacyOptions, render};
 
 /// The id of the first thing that the core says.
 const REGISTER: i32 = 1;
-/// Questions that a driver has not read: registration and one more.
+/// Questions that a driver has not read: the registration and one more.
 const UNREAD: usize = 2;
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.
 const DENIED: &str = "only the class and the secret of the operation in flight on this connection";
@@ -220,7 +220,7 @@ impl Infragrpc for Service {
         request: Request<MachineClassMeta>,
     ) -> Result<Response<MachineClass>, Status> {
         let name = request.get_ref().name.clone();
-        // Nothing is taken apart: either it is the text that was sent, or it is nothing.
+        // The name is not parsed: only the sent text matches.
         let context = self.readable(&request, &name, |context| context.path == name);
         Ok(Response::new(match context {
             Some(context) => MachineClass { data: context.json, error: String::new() },

@@ -110,7 +110,8 @@ impl Session {
         }
     }
 
-    /// Serves the driver until its stream, its session or `end` comes. What the stream ends with.
+    /// Serves the driver until its stream, its session or `end` comes. Returns the status that ends
+    /// the stream.
     pub(crate) async fn run(mut self, end: CancellationToken) -> Option<Status> {
         loop {
             let deadline = self.deadline();
@@ -199,7 +200,7 @@ impl Session {
         }
     }
 
-    /// Looks up all that the driver may ask for, so that it is answered immediately.
+    /// Looks up all data that the driver may ask for, so that answers come immediately.
     fn prepare(&self, operation: Operation) -> Result<Task, Fault> {
         let job = Job::begin(&operation, self.sessions.options().limits.list_records)?;
         let named = operation.machine_class.unwrap_or_default();
@@ -333,7 +334,7 @@ impl Session {
         self.metrics.dropped(provider);
     }
 
-    /// A driver that unregistered goes when it has nothing to do.
+    /// An unregistered driver goes when it has nothing to do.
     fn rest(&self) -> Step {
         if self.draining && matches!(self.work, Work::Idle) {
             Step::Break(None)

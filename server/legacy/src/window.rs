@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Targets that are remembered, each way. A driver works on one operation at a time, so that more
-/// than these in one minute are not to be expected; what happens then is safe.
+/// Targets that are remembered, each way. A driver works on one operation at a time, so more
+/// targets in a minute are not to be expected; beyond the limit, forgetting is safe.
 const TARGETS: usize = 4096;
 /// How often in a row an absence may be forgotten: one that was not asked for again is not kept.
 const ABSENCE_KEPT: u32 = 60;
 
-/// What is remembered of the targets of one provider, by UID.
+/// The memory about targets of one provider, by UID.
 #[derive(Debug)]
 pub(crate) struct ConsistencyWindow {
     settle: Duration,

@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const SUFFIX: &str = "Template";
 /// The most characters of a word that an object of a bootstrap provider may add to our status.
 const MAX_WORD: usize = 64;
-/// The most characters of a text that it may add.
+/// Most characters of a text that such an object may add to our status.
 const MAX_TEXT: usize = 1024;
 
 /// What was observed of the bootstrap of a Machine.
@@ -45,7 +45,7 @@ pub enum ConfigView {
     KindMissing,
     /// Objects of this kind have no namespace.
     KindWithoutNamespace,
-    /// Nothing says that objects of this kind are a bootstrap provider's.
+    /// The kind is not marked as a bootstrap provider's.
     KindUnmarked,
     /// The kind cannot be watched: what the API server said.
     Unreadable(String),
@@ -110,7 +110,7 @@ pub struct ConfigFacts {
 }
 
 impl ConfigFacts {
-    /// Reads an object: `content` is all of it but its metadata.
+    /// Reads an object: `content` is the object without its metadata.
     pub fn of(metadata: &ObjectMeta, content: &Value) -> Self {
         let status = content.get("status").unwrap_or(&Value::Null);
         let text = |key: &str, most| {
@@ -167,7 +167,7 @@ fn cut(text: &str) -> BootstrapText {
     BootstrapText::new(text.get(..end.unwrap_or(text.len())).unwrap_or_default().to_owned())
 }
 
-/// A kind of objects of a bootstrap provider, in one namespace: what one watch is about.
+/// A kind of bootstrap objects in one namespace: the subject of one watch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConfigKind {
     /// Namespace.
@@ -289,7 +289,7 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     };
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     let found = named(wanted, namespace)?;
-    // What others make objects from has no data, and would be deleted with this one Machine.
+    // A template has no data, and would be deleted with this single Machine.
     if is_template(&wanted.kind) {
         let kind = &wanted.kind;
         return invalid(&format!("kind is {kind}: name an object that was made from it"));
@@ -314,8 +314,8 @@ pub(crate) fn named(wanted: &BootstrapConfigRef, namespace: &str) -> Result<Conf
     Ok(ConfigName { kind, name: wanted.name.clone() })
 }
 
-/// Only kinds that a CustomResourceDefinition of others defines: the core makes the Machine their owner, so they are deleted
-/// with it. It must not be led to do that to an object of Kubernetes, or to a class or a deployment.
+/// Only kinds of others' CustomResourceDefinitions: the core makes the Machine their owner, so they are deleted with
+/// it. The core must not be led to own an object of Kubernetes, or a class or a deployment.
 fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), RefFault> {
     if wanted.kind.is_empty() || wanted.name.is_empty() {
         return invalid("kind and .name must not be empty");

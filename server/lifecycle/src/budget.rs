@@ -14,7 +14,7 @@ pub struct BudgetFacts {
     pub misconfigured: bool,
 }
 
-/// What the budgets of a pod mean for its eviction.
+/// The combined budgets of a pod, for its eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is to be tried again: pods become healthy, budgets are edited.

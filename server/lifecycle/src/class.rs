@@ -31,7 +31,7 @@ pub struct Plan {
     pub status: Option<Value>,
 }
 
-/// What to do about what is kept of a class.
+/// What to do about the stored copy of a class.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Keep {
     /// It is as it has to be, or a part is missing: then the last state stays.
@@ -47,7 +47,7 @@ pub enum Keep {
 }
 
 impl Keep {
-    /// A word for logs, which never says what is kept: there are credentials in it.
+    /// A word for logs, which never shows the copy with its credentials.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Leave => "Leave",

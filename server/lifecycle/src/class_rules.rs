@@ -1,4 +1,4 @@
-//! What a class has to look like, beside what its schema says: upstream's rules for `nodeTemplate`.
+//! Rules for a class, beside its schema: upstream's rules for `nodeTemplate`.
 
 use ostler_api::MachineClass;
 use serde_json::Value;

@@ -146,7 +146,7 @@ pub fn wanted<'a>(
 pub struct Settled {
     /// The ids to work with.
     pub ids: ClusterIds,
-    /// The id that was written down, if another one is now.
+    /// The previously stored id, if the id changed.
     pub moved_from: Option<String>,
     /// Previous ids that there is no room for any more.
     pub dropped: Vec<String>,

@@ -64,7 +64,7 @@ pub fn refused(metadata: &ObjectMeta, spec: &MachineSpec) -> Option<String> {
     template_of(metadata.namespace.as_deref(), spec).err()
 }
 
-/// The spec of the Machine of this name: it names its copy in place of the template.
+/// The spec of a Machine, with the copy in place of the template.
 pub(crate) fn with_copy(mut spec: MachineSpec, machine: &str) -> MachineSpec {
     let named = spec.bootstrap.as_mut().and_then(|bootstrap| bootstrap.config_ref.as_mut());
     if let Some(named) = named
@@ -82,7 +82,7 @@ pub(crate) fn may_have(machine: &Machine) -> bool {
         && controller(&machine.metadata).is_some_and(|owner| owner.kind == names::MACHINE_SET)
 }
 
-/// Whether it is the set that owns the copy of this Machine until the Machine does.
+/// Whether the owner is the set that owns the Machine's copy until the Machine does.
 pub(crate) fn is_first_owner(machine: &Machine, owner: &OwnerReference) -> bool {
     let is_set = owner.api_version == names::API_VERSION && owner.kind == names::MACHINE_SET;
     is_set && owner.controller != Some(true) && may_have(machine)
@@ -101,7 +101,7 @@ pub struct Made {
     pub uid: String,
 }
 
-/// A copy that is to be made before its Machine.
+/// A copy to make before the Machine.
 #[derive(Clone, PartialEq)]
 pub struct NewCopy {
     /// Its kind.

@@ -34,7 +34,7 @@ pub(crate) fn keep(
     // What an operation leads to is worth as long a wait as that of the operation before it.
     let kept = snapshot.unwritten.as_ref().filter(|_| written_record(plan).is_none());
     let since = kept.map_or(at, |it| it.since);
-    // A clock that was set back must not make it wait as long as that.
+    // A clock that was set back must not lengthen the wait.
     let may = kept.is_none_or(|_| (since..due(since)).contains(&snapshot.now))
         && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
         && (precedes_a_write(snapshot, plan)
@@ -63,7 +63,7 @@ fn precedes_a_write(snapshot: &Snapshot, plan: &Plan) -> bool {
     plan.status_waits && plan.dispatch.is_none() && settled(snapshot, plan).is_none()
 }
 
-/// Whether nothing changed but how many pods are left of a drain whose deadline is written: they go one by one.
+/// Whether only the number of remaining pods changed in a drain with a recorded deadline: pods leave one by one.
 fn is_progress_of_a_drain(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
     let before = snapshot.stored_status();
     let Some((before, drain)) = before.and_then(|it| Some((it, it.drain.as_ref()?))) else {

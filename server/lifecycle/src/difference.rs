@@ -3,7 +3,7 @@
 use k8s_openapi::serde::Serialize;
 use serde_json::{Value, json};
 
-/// The merge patch of a status of any kind, which removes what is absent now; `None`: it says what is stored.
+/// The merge patch of a status of any kind, which removes absent fields; `None`: the stored status is the same.
 pub(crate) fn difference<S: Serialize>(old: Option<&S>, new: &S) -> Option<Value> {
     let value = |status| serde_json::to_value(status).unwrap_or_default();
     merge_patch(&old.map_or_else(|| json!({}), value), &value(new))

@@ -18,7 +18,7 @@ pub enum DriverView {
 }
 
 impl DriverView {
-    /// What a driver of this provider lacks, for people; `None`: nothing.
+    /// Why no driver for this provider is ready, for people; `None`: a driver is ready.
     pub fn lack(&self, provider: &ProviderName) -> Option<String> {
         match self {
             Self::Ready(_) => None,
@@ -44,7 +44,7 @@ impl DriverView {
 /// What decisions need of a driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DriverFacts {
-    /// Name and version. A driver that refused is asked again when this changes.
+    /// Name and version. A driver that refused is asked again after a change.
     pub identity: String,
     /// New for every start of its process. What failed by a fault of another process is tried again at once.
     pub process: String,
@@ -53,7 +53,7 @@ pub struct DriverFacts {
     /// Whether the driver knows instances by name only, and cannot tell to which Machine they
     /// belong.
     pub by_name: bool,
-    /// For how long its infrastructure may not show what was made; `None`: it does not say.
+    /// For how long the infrastructure may not show a new instance; `None`: no lag.
     pub list_lag: Option<Duration>,
     /// Whether its groups replace outdated instances by themselves.
     pub pool_surge: bool,

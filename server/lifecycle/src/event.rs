@@ -11,7 +11,7 @@ pub struct Event {
     pub action: EventAction,
     /// For people.
     pub message: String,
-    /// Whether those who look at the Node are told as well.
+    /// Whether the event goes on the Node as well.
     pub on_node: bool,
 }
 
@@ -166,7 +166,7 @@ ostler_api::closed_enum! {
         ReleasedMachine,
         /// A spec is refused.
         ValidationFailed,
-        /// An annotation of autoscalers says nothing that they can follow.
+        /// Autoscalers cannot follow an annotation.
         AnnotationInvalid,
         /// `spec.replicas` is absent and was filled in.
         ReplicasAbsent,

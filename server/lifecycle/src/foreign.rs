@@ -70,7 +70,7 @@ fn key(machine: &Machine) -> (String, String) {
 }
 
 impl Roll {
-    /// A Machine that was there when the term began, or that this process creates or adopts.
+    /// A Machine present when the term began, or created or adopted by this process.
     pub fn ours(&mut self, machine: &Machine) {
         self.known.insert(key(machine));
     }

@@ -361,8 +361,8 @@ pub fn plan(observed: &Observed) -> Plan<()> {
     }
 }
 
-/// The label first, which is what holds the creation; a user's annotation goes last, so that a crash before that repeats what
-/// the user asked for.
+/// The label first, because it holds the creation; a user's annotation goes last, so that after a crash the user's wish
+/// is repeated.
 fn writes<C: Serialize>(observed: &Observed, decision: Decision<C>, field: &str) -> Vec<Batch> {
     let Decision { label, conditions, event, remove_annotation, .. } = decision;
     let label = label.map(|frozen: bool| {

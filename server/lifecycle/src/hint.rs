@@ -39,7 +39,7 @@ pub enum News {
 /// All that a driver said of one instance since the core last looked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HintView {
-    /// It said that the instance is gone, or found none when it was asked for another reason.
+    /// The driver said that the instance is gone, or found none when asked for another reason.
     pub gone: bool,
     /// The instance that the driver called gone, if named.
     pub lost: Option<ProviderId>,
@@ -67,7 +67,7 @@ pub enum HintUse {
 }
 
 impl HintView {
-    /// Takes another hint in, which came at `now`. Only a read that is sent from now on answers it.
+    /// Takes another hint in, which came at `now`. Only a later read answers the hint.
     pub fn add(&mut self, hint: &Hint, now: Timestamp) {
         let announced = |reason| {
             Some(News::Announced(Notice {

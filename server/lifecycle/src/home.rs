@@ -1,4 +1,4 @@
-//! What the core itself needs to the end of a deletion: its Leases and the ConfigMap with its cluster id. They carry a
+//! The core's own needs until the end of a deletion: its Leases and the ConfigMap with the cluster id. They carry a
 //! finalizer while there is something to delete, since a terminating namespace takes no new ones, and go with the last
 //! of it. If a user deletes a single object, the object goes and is made again.
 

@@ -30,7 +30,7 @@ const EARLIER: &str = "earlier.";
 pub struct LastKnown {
     /// The class: name, namespace, annotations left out, and its fields, but not its status.
     pub class: MachineClass,
-    /// Revision of its merged secret; `None` if it named none.
+    /// Revision of the merged secret; `None` without a secret.
     pub secret_revision: Option<Revision>,
     /// The merged secret, without user data.
     pub secret: BTreeMap<String, Vec<u8>>,

@@ -76,8 +76,8 @@ const MOST_NODES: usize = 32;
 pub struct IdComparison {
     /// As its driver says; `None`: none was connected since this core started.
     pub said: Option<ProviderIdComparison>,
-    /// Another Machine whose instance has an id that counts as equal. The driver must not name two instances so; as long as it
-    /// does, a Node is told by the same letters alone.
+    /// Another Machine with an instance whose id counts as equal. The driver must not name two instances so; meanwhile,
+    /// only identical ids count as equal.
     pub twin: Option<String>,
     /// A Node that may be the Machine's by its provider id alone, depending on the driver's comparison of ids.
     pub undecided: Option<Arc<Node>>,
@@ -122,8 +122,8 @@ impl Candidates {
     }
 }
 
-/// The name that the Node is to have, if one is known: that of the driver or, for a driver that
-/// names none, that of the Machine. Before a driver was asked for an instance, a name proves nothing.
+/// The expected name of the Node, if known: from the driver or, for a driver without names, the Machine's name. Before
+/// a driver was asked for an instance, a name proves nothing.
 pub fn expected_name(machine: &Machine) -> Option<&str> {
     let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
     let may_come = asked || machine.provider_id().is_some() || machine.operation_record().is_some();
@@ -230,7 +230,7 @@ pub(crate) fn names<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
     }
 }
 
-/// The provider id of a Node, if it has one.
+/// The provider id of a Node, if any.
 pub fn provider_id(node: &Node) -> Option<&str> {
     let spec = node.spec.as_ref()?;
     spec.provider_id.as_deref().filter(|id| !id.is_empty())
@@ -240,8 +240,8 @@ fn has_id(instance: Option<&ProviderId>, id: &str, by: ProviderIdComparison) -> 
     instance.is_some_and(|it| it.is_of_node(id, by))
 }
 
-/// Whether a Node has the provider id of the instance. That of the Node that the Machine joined as was taken for it, and no
-/// Node changes its own: it stays that, also if no driver says any more how ids are compared.
+/// Whether a Node has the provider id of the instance. The id of the Node recorded at joining counted as equal, and no
+/// Node changes its id: the Node stays equal, even if no driver tells any more how to compare.
 pub(crate) fn is_of_instance(
     machine: &Machine,
     instance: Option<&ProviderId>,

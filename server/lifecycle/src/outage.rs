@@ -10,8 +10,8 @@ use crate::time::after;
 /// How long after an outage Nodes are given to report again: a kubelet does so every ten seconds.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
-/// Most outages remembered. One a minute for most of a day; beyond that the two oldest become one, which makes timeouts
-/// longer and never shorter.
+/// Most outages remembered. One outage a minute for most of a day; beyond the limit the two oldest outages become one,
+/// which makes timeouts longer and never shorter.
 const MOST_OUTAGES: usize = 1024;
 
 /// An API server did not answer, from one time to another.
@@ -28,7 +28,7 @@ pub struct Outage {
 pub struct ApiView {
     /// Since when an API server does not answer; `None`: all answer.
     pub down_since: Option<Timestamp>,
-    /// What came instead of an answer, if that is known.
+    /// The failure in place of an answer, if known.
     pub cause: Option<Arc<str>>,
     /// Whether that lasts for longer than a moment, or ended only just now.
     pub frozen: bool,
@@ -65,14 +65,14 @@ impl ApiView {
         Duration::try_from(lost).unwrap_or_default()
     }
 
-    /// The same for what began at `since`. An outage that was over by then cost it nothing: none of its kubelets was silent
-    /// for it and has to report again.
+    /// The same for what began at `since`. An outage that was over by then cost nothing: no kubelet of the Machine was
+    /// silent for it.
     pub fn lost_to_new(&self, since: Timestamp, now: Timestamp) -> Duration {
         let outages = self.outages.iter().copied().filter(|it| it.to > since).collect();
         Self { outages, ..self.clone() }.lost(since, now)
     }
 
-    /// What is lost to either of two: the control cluster, and the one that a Machine joins.
+    /// The combined view of two: the control cluster, and the target cluster of a Machine.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut outages: Vec<Outage> =

@@ -33,7 +33,7 @@ pub struct Plan {
     pub status: MachineStatus,
     /// The operation to send. A mutation stands in `status.operation`.
     pub dispatch: Option<Dispatch>,
-    /// Whether `status` tells nothing that must stand in the API before the next pass, which a write of this one
+    /// Whether `status` may wait: all its urgent content is in the API before the next pass, which a write of this pass
     /// causes.
     pub status_waits: bool,
     /// Id of an operation that is to be stopped.
@@ -83,7 +83,7 @@ pub enum Action {
     ConfirmNode {
         /// Its name.
         name: String,
-        /// The resource version that was observed; `None`: it was not there.
+        /// The observed resource version; `None`: no Node.
         version: Option<String>,
     },
     /// Take the turn of a MachineDeployment to replace a Machine, unless another one took it since.
@@ -141,8 +141,8 @@ pub enum Action {
         /// Why.
         cause: DeletionCause,
     },
-    /// Delete a VolumeAttachment of the Node, so that its volume is detached though no kubelet
-    /// released it; fine if it is gone.
+    /// Delete a VolumeAttachment of the Node, so that the volume is detached though no kubelet released it; fine if
+    /// already gone.
     DeleteAttachment {
         /// Its name.
         name: String,
@@ -291,7 +291,7 @@ pub enum BootstrapPatch {
 pub struct OwnConfig {
     /// The object.
     pub config: ConfigName,
-    /// The version of it that was observed, as a precondition.
+    /// The observed version of the config, as a precondition.
     pub resource_version: String,
     /// All of its owner references, as JSON.
     pub owner_references: Value,
@@ -309,7 +309,7 @@ impl MachinePatch {
 pub struct TokenRequest {
     /// The id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
-    /// UID of the Machine or pool that it is for. A token of another one is never replaced.
+    /// UID of the owning Machine or pool. A token of another owner is never replaced.
     pub owner: Uid,
     /// The secret half.
     pub secret: SecretText,

@@ -32,7 +32,7 @@ pub struct PodView {
     pub finished: bool,
     /// Being deleted.
     pub terminating: bool,
-    /// When its grace is over, if it is being deleted.
+    /// When the pod's grace is over, if in deletion.
     pub ends_at: Option<Timestamp>,
     /// The priority; unset is 0.
     pub priority: i32,
@@ -47,7 +47,7 @@ pub struct PodView {
 pub struct Refusal {
     /// When the last one was tried.
     pub at: Timestamp,
-    /// Whether a budget that refused it lets pods go since: it is tried again without waiting.
+    /// Whether the refusing budget allows evictions since: the eviction is tried again without waiting.
     pub lifted: bool,
     /// How many, in a row, of this drain, and for such a cause.
     pub attempts: i32,
@@ -58,8 +58,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// How many evictions failed in a row, with one that fails for this cause now. Budgets count apart from errors, since
-    /// too many refusals by budgets end in a deletion without grace; so does each drain.
+    /// How many evictions failed in a row, including this failure. Budgets count apart from errors, since too many
+    /// refusals by budgets end in a deletion without grace; so does each drain.
     pub fn count(
         before: Option<&Self>,
         cause: &RefusalCause,
@@ -125,7 +125,7 @@ impl EvictionAnswer {
 /// Why an eviction failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// Refused because of budgets: those that select the pod, as far as they were observed.
+    /// Refused because of budgets: the observed budgets of the pod.
     Budgets(Vec<BudgetFacts>),
     /// The request failed with this error.
     Failed(String),

@@ -1,4 +1,4 @@
-//! What to write after the actions were tried: a status that says what was really done.
+//! The status after the actions: only facts that came true.
 
 use std::time::Duration;
 
@@ -100,8 +100,7 @@ pub fn record(
     }
 }
 
-/// Why the Node does not have what it was to have. A heartbeat of its kubelet is enough for a
-/// conflict, and causes no pass.
+/// Why the Node lacks a planned change. A heartbeat of its kubelet is enough for a conflict, and causes no pass.
 fn owed(action: &Action, result: &Performed) -> Option<Obstacle> {
     let repeats = action.on_failure() == OnFailure::Repeat;
     repeats.then(|| Obstacle::of(result)).flatten()

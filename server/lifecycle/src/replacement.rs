@@ -59,7 +59,7 @@ pub fn limit(deployment: &MachineDeployment) -> usize {
 pub struct Members {
     /// How many there are to be; 0 if that is not known.
     pub wanted: usize,
-    /// How many there are, without those that are being deleted.
+    /// How many living members there are, without members in deletion.
     pub living: usize,
     /// How many of those are unhealthy, and not given up.
     pub unhealthy: usize,

@@ -7,7 +7,7 @@ use ostler_api::names::annotation::{AUTOSCALER_MIN, AUTOSCALER_MIN_OF_GROUP};
 
 use crate::numbered;
 
-/// The number that is filled in, and what is said of it before anything follows.
+/// The filled-in number, and the event before any consequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filled {
     /// The number.

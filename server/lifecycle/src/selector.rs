@@ -26,7 +26,7 @@ pub fn matches(selector: &LabelSelector, labels: Option<&Labels>) -> bool {
         && rules.all(|rule| holds(rule, labels.get(&rule.key)))
 }
 
-/// Whether one of two selectors selects what is made from the template of the other one.
+/// Whether either selector matches the template of the other.
 pub fn overlap(
     (one, template): (Option<&LabelSelector>, &MachineTemplateSpec),
     (other, its_template): (Option<&LabelSelector>, &MachineTemplateSpec),

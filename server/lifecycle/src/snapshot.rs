@@ -1,4 +1,4 @@
-//! What a decision is made from: everything that was observed, at one point in time.
+//! The input of a decision: everything observed at one point in time.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ pub struct Snapshot {
     pub unwritten: Option<Unwritten>,
     /// Its class.
     pub class: ClassView,
-    /// Its class as it was when the operation without a known outcome was begun, if it is another one now. The instance
-    /// is looked for there.
+    /// The class at the begin of the operation of unknown outcome, if the class changed since. The instance is looked
+    /// for there.
     pub class_before: Option<ClassFacts>,
     /// The provider that has the instance, or may ([`holder`](crate::machine::holder)), if it is not the provider of
     /// the class.
@@ -114,11 +114,11 @@ pub struct Snapshot {
     pub slot: SlotView,
     /// Name of another Machine with the provider id of this Machine or of the finished operation.
     pub provider_id_holder: Option<String>,
-    /// The ids that instances of this cluster are tagged with.
+    /// The ids in the tags of this cluster's instances.
     pub cluster: ClusterIds,
     /// Leadership term of this core.
     pub term: i64,
-    /// Values that a decision may use and cannot make itself.
+    /// Values that a decision cannot make itself.
     pub fresh: Fresh,
     /// The core's defaults.
     pub settings: Settings,
@@ -179,7 +179,7 @@ pub enum TargetView {
     Watched,
     /// There is none. No Node is waited for; Node, pods and token are absent.
     None,
-    /// There is to be one and it cannot be looked into. Node, pods and token are unknown.
+    /// The Machine has a target cluster that cannot be read. Node, pods and token are unknown.
     Lacking {
         /// Why.
         reason: WaitReason,
@@ -191,7 +191,7 @@ pub enum TargetView {
 /// A bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
-    /// UID of the Machine or pool that it was made for; `None`: it is none of ours.
+    /// UID of the owning Machine or pool; `None`: the token is not ours.
     pub owner: Option<Uid>,
     /// The secret half.
     pub secret: SecretText,

@@ -1,7 +1,7 @@
-//! Machines of one set or pool that fail one after the other before running for a while. The cause breaks the next
-//! Machine, too: the pauses before Failed Machines are replaced grow, until a newer Machine has run for a while.
-//! Meanwhile a Failed Machine stays, so that people and autoscalers see it, and its instance can be looked into. A
-//! Machine deleted by hand, or one that had run for a while, is replaced at once.
+//! Consecutive failures of Machines of a set or pool before they ran for a while. The cause breaks the next Machine,
+//! too: the pauses before Failed Machines are replaced grow, until a newer Machine has run for a while. Meanwhile a
+//! Failed Machine stays, so that people and autoscalers see it, and its instance can be looked into. A Machine deleted
+//! by hand, or one that had run for a while, is replaced at once.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Streak {
             runs(machine) && since && joined(machine).is_some_and(|at| after(at, STEADY) <= now)
         };
         let old = old.filter(|_| !living.clone().any(is_steady));
-        // A round is over when those of it are replaced: what was made, and has failed, since then is of the next one.
+        // A round is over when its Machines are replaced: Machines made since, and failed, are of the next round.
         let made_since = |machine: &&Machine| {
             let last = old.and_then(|it| it.not_before.as_ref()).map(|last| whole(last.0));
             let failed = failed_at(machine).map(whole);
@@ -156,7 +156,7 @@ fn ran(machine: &Machine) -> bool {
                 && last.state == Some(MachineState::Failed)
         });
     };
-    // The time for which its Node was unhealthy does not count.
+    // Time with an unhealthy Node does not count.
     let unready = status.conditions.iter().find(|it| it.type_ == "Ready" && it.status != "True");
     let unready = unready.and_then(|it| it.last_transition_time.as_ref()).map(|time| time.0);
     let end = [unready, failed_at(machine)].into_iter().flatten().min();

@@ -21,7 +21,7 @@ pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
 /// be made again without pause.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long it is until a time, which may be now.
+/// The time left until `at`, which may be now.
 pub fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(LATE)
 }

@@ -30,7 +30,7 @@ pub enum NodeTask {
     Leave,
     /// The Node's Machine may still turn up: look again then.
     LookAgain(Timestamp),
-    /// Take our finalizer from it, and mark it as not managed if that is said.
+    /// Remove our finalizer from the Node, and mark the Node as not managed if `mark`.
     Release {
         /// Whether to mark the Node. A Node in deletion is not marked.
         mark: bool,

@@ -1,4 +1,4 @@
-//! A status that the next write of its Machine will take with it; `deferral.rs` has the rule.
+//! A status that goes with the next write of the Machine; `deferral.rs` has the rule.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub(crate) fn taint_effect(text: &str) -> bool {
     ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&text)
 }
 
-/// Resources without a prefix of which there are whole ones only.
+/// Resources without a prefix that are counted in whole numbers.
 const COUNTED: [&str; 9] = [
     "pods",
     "services",

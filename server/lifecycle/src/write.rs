@@ -55,7 +55,7 @@ pub enum Object {
     Check(Arc<MachineHealthCheck>),
     /// A MachineReserve.
     Reserve(Arc<MachineReserve>),
-    /// The Node of a Machine, in the cluster that it joined.
+    /// The Node of a Machine, in the Machine's target cluster.
     Node(Arc<Node>, Arc<Machine>),
 }
 
@@ -247,7 +247,7 @@ impl Taken {
     }
 }
 
-/// What is remembered of a write until the cache shows it.
+/// The memory about a write until the cache shows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Remember {
     /// Nothing.
@@ -282,7 +282,7 @@ pub struct Write {
     pub first: Option<Box<NewCopy>>,
     /// A write afterwards. The later write only tells people, and nothing follows if it fails.
     pub then: Option<Box<Self>>,
-    /// What they are told if it is refused; the answer is added to the message.
+    /// The event for a refused write; the answer is added to the message.
     pub refused: Option<Event>,
     /// What to remember of the write.
     pub remember: Remember,
@@ -386,7 +386,7 @@ pub enum Then {
     NotBefore(Duration),
 }
 
-/// What each kind of answer means that is no success.
+/// The meaning of each unsuccessful answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answers {
     /// 404.
@@ -417,7 +417,7 @@ impl Answers {
 pub struct Batch {
     /// The part of the plan.
     pub part: Part,
-    /// What could not be done if one fails, for logs.
+    /// The log message for a failed write.
     pub what: &'static str,
     /// The writes.
     pub writes: Vec<Write>,
@@ -479,7 +479,7 @@ pub trait Report {
     /// Fields of the status without which nothing is safe. An API server that drops such a field ends the pass.
     const NEEDED: &'static [&'static str];
 
-    /// The merge patch of the status, after what came of the writes; `None`: it says that already.
+    /// The merge patch of the status, after the writes; `None`: unchanged.
     fn patch(&self, tried: &Tried) -> Option<Value>;
 }
 
@@ -561,8 +561,8 @@ impl Tried {
     }
 }
 
-/// The merge patch that adds `finalizer` to an object or removes it; `None`: it is as it has to be. It fails if the object has
-/// another version, so finalizers of others are never overwritten.
+/// The merge patch that adds or removes `finalizer`; `None`: no change. The patch fails if the object has another
+/// version, so finalizers of others are never overwritten.
 pub fn finalizer_patch(meta: &ObjectMeta, finalizer: &str, hold: Hold) -> Option<Value> {
     let mut all = meta.finalizers.clone().unwrap_or_default();
     all.retain(|name| name != finalizer);

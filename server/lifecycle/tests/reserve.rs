@@ -1,4 +1,4 @@
-//! MachineReserves: how many Machines are kept ready, which go, and what their Machines look like.
+//! MachineReserves: the number of ready Machines, the deletions, and the shape of the Machines.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

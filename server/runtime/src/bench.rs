@@ -1,4 +1,4 @@
-//! An API server that writes down what is written, for tests.
+//! An API server that records writes, for tests.
 
 use std::sync::Arc;
 

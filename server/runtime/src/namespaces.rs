@@ -6,10 +6,11 @@ use std::str::FromStr;
 /// The namespaces whose machines, classes and secrets are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// The named namespaces, at least one. Each is watched separately, so that rights in them are
-    /// enough.
+    /// The named namespaces, at least one. Each namespace is watched separately, so that rights in
+    /// the namespaces are enough.
     These(Vec<String>),
-    /// All namespaces with this prefix; every namespace if it is empty. The whole cluster is watched.
+    /// All namespaces with this prefix; every namespace for an empty prefix. The whole cluster is
+    /// watched.
     Prefix(String),
 }
 

@@ -101,7 +101,7 @@ struct Round {
     cpu: f64,
 }
 
-/// Round trips that ended, and how long they took, in nanoseconds.
+/// Finished round trips, with their times in nanoseconds.
 #[derive(Default)]
 struct Trips {
     count: AtomicU64,

@@ -1,4 +1,4 @@
-//! What the audit log records of a driver and its calls. Events of the audit target appear nowhere else.
+//! The audit log's records of a driver and its calls. Events of the audit target appear nowhere else.
 //!
 //! `who` did `verb` to `object`, calling `from` somewhere, and it came to `outcome`. Names and ids
 //! only: nothing that a secret or user data could be in.

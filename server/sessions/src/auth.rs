@@ -139,7 +139,7 @@ pub enum AuthError {
     /// What the caller showed is not valid.
     #[error("the bearer token is not valid; check OSTLER_TOKEN_FILE of the driver")]
     Invalid,
-    /// What the caller showed is not accepted, for this reason.
+    /// The caller's credentials are refused, for this reason.
     #[error("{0}")]
     Refused(String),
     /// The caller is known, and may serve no provider.

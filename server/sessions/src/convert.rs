@@ -203,7 +203,7 @@ fn creation_key(target: &Target) -> String {
     creation.key_of(target.uid.as_str())
 }
 
-/// What the instance is found by, from its first moment.
+/// The tags of the instance, from its first moment.
 fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
     let tags = [
         (tag::CLUSTER_ID, cluster_id),

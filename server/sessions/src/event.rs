@@ -77,7 +77,7 @@ pub enum SessionEvent {
         /// The content of the hint.
         hint: Box<Hint>,
     },
-    /// A driver claimed a provider that it may not serve.
+    /// A driver claimed a provider without the right.
     ForeignProvider {
         /// The claiming principal.
         principal: String,
@@ -128,7 +128,7 @@ pub struct ProviderState {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether the driver knows instances by name only, and cannot tell their makers.
     pub by_name: bool,
-    /// For how long its infrastructure may not show what was made; `None`: it does not say.
+    /// For how long the infrastructure may not show a new instance; `None`: no lag.
     pub list_lag: Option<Duration>,
     /// The groups' own behaviour.
     pub pools: PoolTraits,

@@ -101,7 +101,7 @@ impl SubmitError {
 pub enum FramePart {
     /// The user data of a machine.
     UserData,
-    /// A provider spec: that of the class, the last applied one, or one to validate.
+    /// A provider spec: the class's, the last applied one, or a spec to validate.
     ProviderSpec,
     /// The checkpoint.
     Checkpoint,

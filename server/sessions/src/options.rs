@@ -85,7 +85,7 @@ pub struct Limits {
     pub list_records: usize,
     /// What the records of one paged list may take in memory, in bytes.
     pub list_bytes: usize,
-    /// The same of all lists that one session has begun.
+    /// The same for all unfinished lists of one session.
     pub lists_bytes: usize,
     /// Frames of one sort waiting for a driver to read: the core's own frames, and answers to the driver's calls.
     pub outbox: usize,
@@ -104,7 +104,7 @@ impl Default for Limits {
             queued_bytes: 64 << 20,
             // A few frames of the largest kind; a round trip later there is room again.
             unaccepted_bytes: 4 << 20,
-            // Ten times the 10k machines that one core is measured with.
+            // Ten times the 10k machines of the measurements.
             targets: 100_000,
             sessions_per_provider: 8,
             // A thousand providers, each with a standby.
@@ -169,7 +169,7 @@ pub struct Timing {
     pub throttled_longest: Duration,
     /// A driver is slow when an operation waits longer than this for its credit.
     pub slow: Duration,
-    /// Over which drivers spread their return when the core goes.
+    /// Drivers spread their return over this time when the core goes.
     pub reconnect_spread: Duration,
     /// For how long a session lives, give or take a tenth; then its driver shows again who it is.
     pub max_age: Duration,
@@ -179,7 +179,7 @@ pub struct Timing {
     pub aged_close: Duration,
     /// For how long a session that is drained by hand may go on with what runs.
     pub drain: Duration,
-    /// Added to the time that a driver gives itself to end.
+    /// Added to a driver's own time to end.
     pub drain_grace: Duration,
     /// For how long drivers may go on with what they look up when the core goes.
     pub finish: Duration,

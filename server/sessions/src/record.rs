@@ -23,7 +23,7 @@ pub struct RecordedOperation {
     pub term: Term,
     /// The object, as the API has it.
     pub target: Target,
-    /// Its class, as the API has it, at the revision that the operation was sent with.
+    /// The class as in the API, at the revision of the sent operation.
     pub class: ClassReference,
     /// Provider of that class, as written there.
     pub provider: ProviderName,

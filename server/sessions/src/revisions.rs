@@ -18,7 +18,7 @@ pub(crate) struct RevisionCache(Mutex<State>);
 #[derive(Debug)]
 struct State {
     limit: usize,
-    /// By name and revision. [`Self::keep`] holds the limit, because it spares what operations refer to.
+    /// By name and revision. [`Self::keep`] holds the limit, because it spares revisions in use by operations.
     kept: LruCache<String, Arc<ClassContent>>,
 }
 
@@ -28,7 +28,7 @@ impl RevisionCache {
         Self(Mutex::new(State { limit, kept: LruCache::unbounded() }))
     }
 
-    /// The class of an operation that is about to be dispatched, and what its secret is now, if that is known.
+    /// Keeps the class of an operation about to be dispatched, with the current secret, if known.
     pub(crate) fn pin(
         &self,
         source: &dyn ClassSource,

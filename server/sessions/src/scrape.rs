@@ -28,7 +28,7 @@ fn count(number: usize) -> f64 {
     u32::try_from(number).unwrap_or(u32::MAX).into()
 }
 
-/// What is true now; while this core leads also of each provider that only a class names: it has no driver.
+/// The current states; while this core leads, with a state for each provider of a class without a driver.
 fn states(shell: &Shell) -> Vec<ProviderState> {
     let mut states = shell.with(|hub, now| hub.provider_states(now));
     if *shell.leading.borrow() {

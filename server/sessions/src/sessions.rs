@@ -48,15 +48,15 @@ impl Sessions {
         service::routes(&self.shell, &self.health)
     }
 
-    /// This core leads from now on, in this term: drivers are taken, and what is sent to them
-    /// carries the term. Before, drivers are told `NOT_LEADER`.
+    /// This core leads from now on, in this term: drivers are taken, and operations carry the term. Before, drivers are
+    /// told `NOT_LEADER`.
     pub fn lead(&self, term: Term) {
         self.shell.lead(term);
     }
 
-    /// This process leads nothing, and asks drivers all the same: GetMachineStatus, ListMachines and
-    /// ValidateClass alone, outside fencing. What drivers hold for the core that leads they keep:
-    /// nothing is ruled on, and no result but that of such a question is acknowledged.
+    /// This process leads nothing, and asks drivers all the same: GetMachineStatus, ListMachines and ValidateClass
+    /// alone, outside fencing. Operations that drivers hold for the leading core stay theirs: nothing is ruled on, and
+    /// only results of such questions are acknowledged.
     pub fn look(&self) {
         self.shell.look();
     }
@@ -133,7 +133,7 @@ impl Sessions {
         self.shell.with(|hub, now| hub.view(now, target_uid))
     }
 
-    /// The operations that drivers have now, the oldest first, at most this many of them.
+    /// The operations that drivers have now, oldest first, at most `limit`.
     pub fn in_flight(&self, limit: usize) -> Vec<OperationInfo> {
         let all = ListOperationsRequest::default();
         let (mut shown, _) = self.shell.with(|hub, now| hub.operation_infos(now, &all, usize::MAX));
@@ -159,8 +159,8 @@ impl Sessions {
         self.shell.with(|hub, now| hub.abandon(now, target_uid));
     }
 
-    /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation
-    /// that was not sent yet ends immediately.
+    /// Asks the driver to stop. The outcome still comes, and tells how the operation ended. An operation that was not
+    /// sent yet ends immediately.
     pub fn cancel(&self, operation_id: &OperationId, reason: &str) {
         self.shell.with(|hub, now| hub.cancel(now, operation_id, reason));
     }

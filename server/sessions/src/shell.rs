@@ -89,7 +89,7 @@ impl Shell {
         shell
     }
 
-    /// Does something with the hub, and then what it asks for.
+    /// Calls `act` with the hub, and then carries out the hub's effects.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Hub, Instant) -> R) -> R {
         self.locked(|state, now| act(&mut state.hub, now))
     }
@@ -122,7 +122,7 @@ impl Shell {
         self.leading.send_replace(false);
     }
 
-    /// Opens a stream: its key, and where its frames come out.
+    /// Opens a stream: returns its key, and the source of its frames.
     pub(crate) fn open(
         &self,
         principal: Principal,

@@ -1,4 +1,4 @@
-//! The access file: read again when it changes, and kept as it was when it is broken.
+//! The access file: read again after a change, and kept as before when broken.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::bindings::Bindings;
 #[derive(Debug)]
 pub(super) struct AccessFile {
     path: PathBuf,
-    /// Held while it is read: who reads later installs later.
+    /// Held during a read: a later reader installs later.
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What was read last, whether it was good or not; `None`: it could not be read.
+    /// The last text, good or not; `None`: unreadable.
     seen: Option<String>,
     bindings: Arc<Bindings>,
 }

@@ -35,7 +35,7 @@ pub(super) enum Verdict {
     Account {
         /// `system:serviceaccount:NAMESPACE:NAME`.
         name: String,
-        /// When it ends, in seconds since 1970, if it says so.
+        /// When the token ends, in seconds since 1970, if given.
         expires: Option<i64>,
     },
     /// It is not valid, or for another audience, or of another account.

@@ -1,4 +1,4 @@
-//! Drivers prove who they are by the token in a file.
+//! Drivers authenticate by the token in a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl FromStr for DriverToken {
     }
 }
 
-/// What drivers claimed first that may claim anything, by name. Bounded by the names that operators configure.
+/// First claims of drivers that may claim anything, by name. Bounded by the names that operators configure.
 #[derive(Debug, Default)]
 pub(super) struct FirstClaims(Mutex<BTreeMap<String, Arc<OnceLock<String>>>>);
 

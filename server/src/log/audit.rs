@@ -265,7 +265,7 @@ impl Visit for Record {
     }
 }
 
-/// The file that is written, and how long it may become.
+/// The written file, and its longest size.
 #[derive(Debug)]
 struct AuditFile {
     path: PathBuf,

@@ -10,8 +10,7 @@ use prometheus_client::registry::Registry;
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 
-/// Lines of one place of the program in one interval. Debug lines have no budget: a user who asks
-/// for them wants all.
+/// Lines of one place of the program in an interval. Debug lines have no budget: a user who asks for them wants all.
 const LINES: u32 = 50;
 
 static WITHHELD: LazyLock<Counter> = LazyLock::new(Counter::default);
@@ -21,8 +20,7 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register("ostler_log_lines_withheld", help, WITHHELD.clone());
 }
 
-/// Counts lines by the place of the program that writes them, which is a bounded number. Clones are
-/// the same.
+/// Counts lines by the writing place of the program, a bounded number. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Budget(Arc<Mutex<HashMap<Identifier, Spent>>>);
 

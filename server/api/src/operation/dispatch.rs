@@ -62,7 +62,7 @@ pub struct ClassReference {
 /// An operation that is to be sent to the driver of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
-    /// Which operation it is, new for every decision to dispatch.
+    /// The id of the operation, new for every decision to dispatch.
     pub id: OperationId,
     /// The same for every attempt at the same intent; at most 64 ASCII characters.
     pub idempotency_key: String,
@@ -159,7 +159,7 @@ pub enum Request {
         desired: i32,
         /// The model of the instances.
         model: PoolModel,
-        /// Not empty: look this group up first and adopt it.
+        /// Not empty: look up and adopt the group with this id first.
         provider_id: ProviderId,
     },
     /// Change the size of a group, or what it makes instances from.

@@ -11,9 +11,9 @@ use crate::driver::{Certainty, ErrorCode};
 pub struct Failure {
     /// The code.
     pub code: ErrorCode,
-    /// What it left behind; unset on the wire is `Unknown`.
+    /// The certainty about the effects; unset on the wire is `Unknown`.
     pub certainty: Certainty,
-    /// Stable word; those that the core acts on are [`Reason`]s.
+    /// Stable word; the words with an effect in the core are [`Reason`]s.
     pub reason: String,
     /// For people. No decision depends on the message.
     pub message: String,
@@ -39,7 +39,7 @@ pub struct InfrastructureError {
     pub request_id: String,
 }
 
-/// An instance that is there, and that is not the Machine's.
+/// An existing instance that is not the Machine's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stranger {
     /// The instance's id; empty: the requested instance.
@@ -94,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// Whether it says that the instance is not the Machine's.
+    /// Whether the failure says that the instance is not the Machine's.
     pub fn is_not_ours(&self) -> bool {
         let word = Reason::from_word(&self.reason);
         self.code == ErrorCode::FailedPrecondition

@@ -1,4 +1,4 @@
-//! What a driver may know of a Machine beyond its identity.
+//! A Machine's data for drivers, beyond its identity.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Operations as the core speaks of them: what is sent to a driver, and what came back. The wire has
-//! types of its own, which only the sessions know.
+//! Operations in the core's terms: requests to a driver, and their outcomes. The wire has other
+//! types, known only to the sessions.
 
 mod dispatch;
 mod failure;

@@ -1,11 +1,11 @@
-//! Groups of instances, as the operations on them speak of them.
+//! Groups of instances, in the terms of their operations.
 
 use crate::ProviderId;
 use crate::Uid;
 
 use super::{Failure, InstanceRecord, UserData};
 
-/// What a group makes its instances from, beside the class.
+/// The model of a group's instances, beside the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolModel {
     /// Names all that an instance is made from, class included; at most 64 printable ASCII characters.
@@ -16,12 +16,12 @@ pub struct PoolModel {
     pub zones: Vec<String>,
 }
 
-/// The size that a group is to have, and the one that was seen: a group that has another is left alone.
+/// The wanted size of a group, and the size at the last read: a group with another size is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolSize {
     /// The size at the last read.
     pub expected: i32,
-    /// What is wanted, absolute: sent twice it changes nothing twice.
+    /// The wanted size, absolute: a repeated request changes nothing twice.
     pub wanted: i32,
 }
 
@@ -57,7 +57,7 @@ pub struct PoolRecord {
     pub fault: Option<Box<Failure>>,
 }
 
-/// What the infrastructure knows of one instance of a group.
+/// An instance of a group as the infrastructure knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolInstance {
     /// The instance; it names no Machine.

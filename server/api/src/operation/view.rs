@@ -94,7 +94,7 @@ pub struct Progress {
     pub message: String,
     /// 0 to 100.
     pub percent: u32,
-    /// What the driver wants handed back if this attempt fails; empty if it said nothing.
+    /// The checkpoint to hand back after a failed attempt; may be empty.
     pub checkpoint: String,
 }
 

@@ -43,14 +43,14 @@ struct Inner {
     state: KindState,
     resource: Option<ApiResource>,
     objects: Objects,
-    /// The list that is being read, until it is complete.
+    /// The unfinished list.
     listing: Option<Listing>,
 }
 
 #[derive(Debug, Default)]
 struct Listing {
     objects: Objects,
-    /// What this process wrote since the list began, and which the list may not show yet.
+    /// Names written by this process since the list began, which the list may not show yet.
     written: HashSet<String>,
 }
 

@@ -24,7 +24,7 @@ use crate::watch::{ObjectName, WatchMetrics, causes, status_of, watch_failed};
 
 /// Longest wait for the discovery of a group's kinds.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A kind that is installed after a Machine named it is noticed within this time.
+/// A kind installed after a Machine named it is noticed within this time.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 /// The parts of the watch of one kind.

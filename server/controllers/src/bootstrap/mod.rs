@@ -32,8 +32,8 @@ use crate::stores::{MachineIndex, SetIndex, Stores};
 use crate::triggers::Triggers;
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
-/// Kinds that are watched at the same time for one namespace. Only a handful of bootstrap providers exist; more kinds than
-/// this are probably an attack, and take nothing from other namespaces.
+/// Most kinds watched for one namespace. Only a handful of bootstrap providers exist; more kinds are probably an
+/// attack, and take nothing from other namespaces.
 const MAX_KINDS: usize = 16;
 /// Watches of all namespaces together. Each has a connection's stream and a cache.
 const MAX_WATCHES: usize = 512;

@@ -62,7 +62,7 @@ pub(crate) struct Observed {
     name: ObjectName,
     facts: Snapshot,
     kept: Option<Arc<Secret>>,
-    /// How much longer it is held although nothing uses it.
+    /// How much longer an unused class is held.
     lingers: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What wakes a class, and a secret that classes name.
+//! Wakes classes, and secrets of classes.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Triggers for Woken<Classes> {
 }
 
 impl Triggers for Woken<Secrets> {
-    /// The kubeconfigs of the clusters that it leaves and joins.
+    /// The kubeconfigs of the Machine's former and new cluster.
     fn machine(&self, change: &Change<Machine>) {
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);
         let (left, joined) =

@@ -57,7 +57,7 @@ impl Deployments {
     async fn sees_all(&self) -> Result<bool, WriteError> {
         let sets = &self.stores.sets;
         for namespace in self.settings.namespaces.parts() {
-            // One that cannot be read holds up the deployments of its namespace, by the cache.
+            // By the cache, an unreadable set holds up the deployments of its namespace.
             let mut all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
             // For a prefix that is every set of the cluster, and the cache has those of the served namespaces.
             all.retain(|set| {

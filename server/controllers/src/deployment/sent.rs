@@ -17,7 +17,7 @@ use crate::client::PATIENCE;
 /// How long a request without an answer may still arrive.
 const ARRIVES: Duration = PATIENCE.saturating_mul(2);
 
-/// What a deployment was when something was sent for it.
+/// The version of a deployment when a write was sent for it.
 type Version = (Option<i64>, bool);
 
 /// Writes of one deployment.
@@ -30,7 +30,7 @@ struct Writes {
     unanswered: Option<Instant>,
 }
 
-/// By UID of the deployment. Bounded by the deployments that exist: what is over is dropped.
+/// By UID of the deployment. Bounded by the existing deployments: finished writes are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Sent(Mutex<HashMap<String, Writes>>);
 

@@ -214,7 +214,7 @@ fn statuses(bench: &Bench) -> Vec<Value> {
     statuses.map(|(_, patch)| patch["status"].clone()).collect()
 }
 
-/// How one pass ends, and the reasons of its events.
+/// The end of one pass, and the reasons of its events.
 async fn one_pass(bench: &Bench) -> (Result<Passed, PassError>, Vec<String>) {
     let (recorder, events) = bench.recorder_and_writer();
     let deployments = Deployments { recorder, ..controller(bench, Handover::over()) };

@@ -41,9 +41,9 @@ pub enum ElectionError {
     Lost {
         /// The lease.
         lease: &'static str,
-        /// How long, without the time in which this process stood still.
+        /// How long, without the time in which the process stood still.
         after: Duration,
-        /// What the API server said last; `None`: it did not answer.
+        /// The API server's last answer; `None`: no answer.
         said: Option<String>,
         /// For how long this process stood still meanwhile.
         stood_still: Duration,
@@ -61,7 +61,7 @@ pub enum ElectionError {
         holder: String,
         /// When the holder took the lease, by the holder's clock.
         since: Option<Timestamp>,
-        /// For how long this process stood still before it found out.
+        /// How long the process stood still before the discovery.
         stood_still: Duration,
     },
     /// The API server has an older state of the lease than before. What this process knows of all else is of no use either.
@@ -84,7 +84,7 @@ pub enum ElectionError {
         /// The namespace without the Lease.
         namespace: String,
     },
-    /// The namespace of the lease takes no new one: it is gone, or its deletion has come to its end.
+    /// The namespace of the lease takes no new lease: the namespace is gone, or its deletion is almost done.
     #[error(
         "the lease {lease:?} is gone, and namespace {namespace:?} takes no new one, since it is gone or terminating; this core ends"
     )]
@@ -102,7 +102,7 @@ pub enum ElectionError {
     Freed {
         /// The lease.
         lease: &'static str,
-        /// For how long this process stood still before it found out.
+        /// How long the process stood still before the discovery.
         stood_still: Duration,
     },
 }
@@ -501,7 +501,7 @@ pub(super) enum Written {
     /// Other clients edited the Lease before each of our writes.
     Forestalled,
     Over(ElectionError),
-    /// The Lease is gone, and its namespace takes no new one.
+    /// The Lease is gone, and its namespace takes no new Lease.
     Homeless(ElectionError),
 }
 

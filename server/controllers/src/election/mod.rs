@@ -32,14 +32,14 @@ pub(crate) struct ElectionSettings {
     /// Name of this process, never used by another process.
     pub(crate) identity: String,
     /// Identity of a process that is known to be dead, e.g. because this process now holds its exclusive lock on the
-    /// data directory. Its lease is taken over without waiting for its expiry.
+    /// data directory. The core takes this process's lease over without waiting for the expiry.
     pub(crate) predecessor: Option<String>,
     /// Take the Lease from any holder without waiting: the operator guarantees that no other process leads. This
     /// starts a new term, and the previous holder ends.
     pub(crate) take_immediately: bool,
     /// How long a lease is valid without renewal.
     pub(crate) lease_duration: Duration,
-    /// The leader ends when it could not renew for this long. Shorter than the duration.
+    /// The leader ends after so long without a renewal. Shorter than the duration.
     pub(crate) renew_deadline: Duration,
     /// Time between two attempts.
     pub(crate) retry_period: Duration,

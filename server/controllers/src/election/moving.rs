@@ -12,7 +12,7 @@ use super::record::{self, Move};
 use crate::watch::causes;
 
 impl Leadership {
-    /// Takes the Lease to the namespace where it has to be, if that is another one, and lets the old one go. What fails is tried again
+    /// Moves the Lease to its proper namespace, if elsewhere, and releases the old Lease. A failed step is tried again
     /// with the next renewal.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub(crate) enum Predecessor {
     None,
     /// It gave the Lease up when all its requests had been answered: nothing.
     Ended,
-    /// Its last requests may still be on their way: it died, lost the Lease, gave it up before they were answered, or
+    /// The last requests may still be on their way: the process died, lost the Lease, gave it up before the answers, or
     /// does not say.
     MayAct,
 }

@@ -1,5 +1,5 @@
-//! Time in which this process runs: not that in which it is stopped (Ctrl-Z, a snapshot of its VM), waits for a processor of a
-//! loaded machine, or is looked at in a debugger.
+//! Time in which this process runs: not time in which it is stopped (Ctrl-Z, a snapshot of its VM), waits for a
+//! processor of a loaded machine, or is looked at in a debugger.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Running {
         self.stood_still = self.stood_still.saturating_sub(before);
     }
 
-    /// What `work` comes to; `None` if this process ran for `limit` and it is not done.
+    /// The result of `work`; `None` if `work` is not done after the process ran for `limit`.
     pub(super) async fn within<T>(
         &mut self,
         limit: Duration,

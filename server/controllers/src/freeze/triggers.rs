@@ -32,7 +32,7 @@ impl Triggers for Woken<Freezes> {
         }
     }
 
-    /// A set changed: it may have other replicas now, and its deployment shows whether it is frozen.
+    /// A set changed: its replicas may differ, and its deployment shows whether the set is frozen.
     fn set(&self, change: &Change<MachineSet>) {
         let Some(set) = change.latest() else { return };
         if let (Some(old), Some(new)) = (&change.old, &change.new)

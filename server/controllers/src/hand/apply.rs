@@ -328,7 +328,7 @@ impl Hand<'_> {
     }
 }
 
-/// A Node after a write. Which Machine it is of is not asked any more.
+/// A Node after a write. The Node's Machine does not matter any more.
 fn node(node: Arc<Node>) -> Object {
     Object::Node(node, Arc::default())
 }

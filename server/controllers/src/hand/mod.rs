@@ -51,7 +51,7 @@ impl Unseen for () {}
 pub(crate) struct Applied {
     /// How each of them went.
     pub(crate) tried: Tried,
-    /// The object of the pass as it is after them.
+    /// The object of the pass after the writes.
     pub(crate) own: Object,
     /// Whether one has to be made again.
     pub(crate) failed: bool,

@@ -1,4 +1,5 @@
-//! Writes the status, and does what must not happen before that: in this order for every kind.
+//! Writes the status, and makes the requests that must not come earlier: in the same order for
+//! every kind.
 
 use std::time::Duration;
 

@@ -134,8 +134,7 @@ async fn a_write_is_on_condition_of_the_version_that_was_seen() {
     }
 }
 
-/// What is patched of a Machine that has the name of one to create for instance `x:///1` of pool `p`; how it went, and what
-/// is told.
+/// The patch of a Machine whose name instance `x:///1` of pool `p` would get; the result of the write, and the events.
 async fn beside(change: Value) -> (Option<Value>, Performed, Vec<String>) {
     let owner =
         OwnerReference { uid: "p".to_owned(), controller: Some(true), ..Default::default() };

@@ -71,7 +71,7 @@ impl Hints {
         }
     }
 
-    /// What was heard of a machine; `None`: it is gone.
+    /// The memory about a machine; `None`: the machine is gone.
     fn of_machine<'a>(
         &self,
         all: &'a mut HashMap<String, Heard>,

@@ -8,8 +8,8 @@ use ostler_lifecycle::hot_update::{Question, ReviewView};
 
 use crate::watch::ObjectName;
 
-/// Answers that are kept; a dropped one is requested again. There is one for each class and spec that a Machine of it
-/// still has, so a thousand covers many edits of many classes.
+/// Most answers kept; a dropped answer is requested again. Each class has an answer for each spec of its Machines, so a
+/// thousand covers many edits of many classes.
 const MOST_ANSWERS: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
 /// Key of one question at a time.

@@ -22,7 +22,7 @@ struct Contents {
 }
 
 impl UpdateSlots {
-    /// The previous core began the update of this machine: it keeps its slot, whatever the limit.
+    /// The previous core began the update of this machine, which keeps its slot, whatever the limit.
     pub(crate) fn take_over(&self, machine: &Machine) {
         let intent = machine.status.as_ref().and_then(|status| status.operation.as_ref());
         let kind = intent.and_then(OperationIntent::operation_kind);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::answers::ReviewKey;
 
-/// Reviews that one driver is asked for at the same time.
+/// Most reviews by a driver at the same time.
 const AT_ONCE: usize = 4;
 /// Reviews of one driver that are named when a turn ends; more than that only look again later.
 const WAITING: usize = 1_000;

@@ -25,7 +25,7 @@ use crate::watch::{CacheIndex, ObjectName};
 pub enum MachineIndex {
     /// `namespace/name` of the class.
     Class,
-    /// `namespace/name` of the MachineDeployment, by the label that names it.
+    /// `namespace/name` of the MachineDeployment, by the label.
     Deployment,
     /// Name of the Node.
     Node,
@@ -73,7 +73,7 @@ pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
     Some(ObjectName::new(meta.namespace.clone().unwrap_or_default(), name))
 }
 
-/// `namespace/name` of the MachineDeployment, by the label that names it.
+/// `namespace/name` of the MachineDeployment, by the label.
 pub(crate) fn deployment(machine: &Machine) -> Option<String> {
     let name = machine.label(label::DEPLOYMENT_NAME).filter(|name| !name.is_empty())?;
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
@@ -130,7 +130,7 @@ pub(crate) fn free_label(namespace: &str, key: &str, value: &str) -> String {
     format!("{namespace}/{key}={value}")
 }
 
-/// By which a set finds a Machine without a controller: it may be one of very many that concern no set.
+/// The keys by which a set finds a Machine without a controller: very many such Machines may concern no set.
 fn free_keys(machine: &Machine, namespace: String) -> Vec<(MachineIndex, String)> {
     let labels = machine.metadata.labels.iter().flatten();
     let labels = labels.map(|(key, value)| free_label(&namespace, key, value));

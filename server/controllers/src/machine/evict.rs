@@ -57,8 +57,9 @@ impl Refused {
 pub(crate) struct Evictions(Mutex<HashMap<String, Refused>>);
 
 impl Evictions {
-    /// A budget of a cluster allows this many evictions: as many of the pods that it holds, those first whose
-    /// last try is longest ago, are evicted again without backoff. Returns the machines whose Nodes are being drained of them.
+    /// A budget of a cluster allows this many evictions: as many of the pods that it holds, those first whose last try
+    /// is longest ago, are evicted again without backoff. Returns the machines whose Nodes are being drained of these
+    /// pods.
     pub(crate) fn retry_held_by(
         &self,
         cluster: Option<&ObjectName>,

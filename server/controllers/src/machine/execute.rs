@@ -104,8 +104,8 @@ impl Machines {
             && !matches!(first, Ok(Performed::Done))
             && snapshot.bootstrap_token == Observed::Absent;
         if let (true, Action::EnsureBootstrapToken(made), Ok(())) = (unrecorded, token, &second) {
-            // Nothing says yet that it exists, so nothing would delete it if the Machine went now. If the deletion
-            // fails too, the token expires by itself: no instance has it.
+            // No record of the token exists yet, so nothing would delete the token if the Machine went now. If the
+            // deletion fails too, the token expires by itself: no instance has it.
             let (id, on_failure) = (made.id.clone(), OnFailure::GoOn);
             let undo = Action::DeleteBootstrapToken { id, on_failure };
             drop(self.on_token(snapshot, &undo).await);
@@ -223,8 +223,8 @@ impl Machines {
         Ok(())
     }
 
-    /// The cluster of the Node and everything that belongs to it. If its API server is down for long, it is not asked:
-    /// each request would keep a worker, which other clusters need, until it times out.
+    /// The cluster of the Node and of its objects. If the API server is down for long, it is not asked: each request
+    /// would keep a worker, which other clusters need, until the timeout.
     pub(super) fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
         match self.stores.targets.of(&snapshot.machine) {
             TargetOf::Cluster(_) if snapshot.api.is_down_for_long() => {

@@ -19,7 +19,7 @@ use crate::client::{Deletion, Object, WriteError};
 use crate::kind::Kind as _;
 use crate::watch::Author;
 
-/// The Node of this name that the plan was made from.
+/// The Node of this name in the snapshot.
 fn seen<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Node, WriteError> {
     let all = snapshot.node.all().into_iter();
     let found =
@@ -75,7 +75,7 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(&self.target(snapshot)?.client);
         let api: Api<Node> = writer.cluster_api();
-        // What the plan did not get to see is not what it was made without.
+        // The plan does not see Nodes of other Machines: here such a Node counts as absent, too.
         let hidden = |node: &Node| self.stores.is_node_of_another(&snapshot.machine, node);
         let node = writer.get(&api, name).await?.filter(|node| !hidden(node));
         let same = match &node {
@@ -123,8 +123,7 @@ impl Machines {
         }
     }
 
-    /// Writes on the Node that its Machine is being deleted, on condition of the newest version that this pass has
-    /// seen.
+    /// Marks the Node with the deletion of its Machine, on condition of the newest version that this pass has seen.
     pub(super) async fn mark_node(
         &self,
         snapshot: &Snapshot,

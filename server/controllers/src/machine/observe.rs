@@ -105,8 +105,8 @@ impl Machines {
         }))
     }
 
-    /// The provider whose answers count, and the one that has the instance if that is not the provider of the class. A
-    /// provider under its other name in MCM is the same provider.
+    /// The provider whose answers count, and the instance's provider if it is not the class's. A provider under its
+    /// other name in MCM is the same provider.
     fn providers(
         &self,
         machine: &Machine,
@@ -333,7 +333,7 @@ impl Machines {
         if machine.has_pool() { view.of_pooled() } else { view }
     }
 
-    /// Name of another machine with the provider id that this one has or is about to get.
+    /// Name of another machine with this machine's present or coming provider id.
     fn other_holder(&self, machine: &Machine, operation: &mut OperationView) -> Option<String> {
         let reported = operation.reported().filter(|it| !it.provider_id.is_empty());
         let (id, uid) = match &reported {
@@ -401,10 +401,10 @@ pub(crate) fn compared_node_view(
         labelled: nodes.find(NodeIndex::MachineName, machine.name()),
         spelled: Vec::new(),
     };
-    // A user may have changed its label since it joined.
+    // A user may have changed the Node's label since the joining.
     let joined = named(node::joined_name(machine)).filter(|node| node::joined_as(machine, node));
     found.labelled.extend(joined);
-    // Where the cloud spells the id of its Node in another way, so it does that of others of its instance.
+    // A cloud that spells the id of a Node in another way spells the ids of the instance's other Nodes in the same way.
     let spelled: BTreeSet<_> = found.spellings(machine).map(str::to_owned).collect();
     for id in spelled {
         found.with_id.extend(nodes.find(NodeIndex::ProviderId, &id));
@@ -431,7 +431,7 @@ pub(crate) fn compared_node_view(
 }
 
 /// A class must have its finalizer before anything is created with it: without the class, nothing that was created
-/// could be deleted. The class controller adds it, and that write wakes the machines.
+/// could be deleted. The class controller adds the finalizer, and the write wakes the machines.
 fn is_not_held(class: &MachineClass, machine: &Machine) -> bool {
     let going = class.metadata.deletion_timestamp.is_some() || machine.is_deleting();
     !class.has_finalizer() && !going

@@ -109,7 +109,7 @@ impl Machines {
         self.steps.passed(machine, &plan.status, gone, &shape, snapshot.now);
     }
 
-    /// Submits the recorded operations to the sessions. Returns when to retry if they did not accept one.
+    /// Submits the recorded operations to the sessions. Returns when to retry if the sessions refused an operation.
     fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
         let uid = snapshot.machine.uid();
         if let Some(how) = plan.hint {

@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(super) tokens: Tokens,
     /// Evictions that the API server refused.
     pub(crate) evictions: Evictions,
-    /// Operations that the sessions refused for good, with their failures.
+    /// Operations refused for good by the sessions, with their failures.
     pub(super) refused: ByMachine<Finished>,
     /// What drivers said of instances by themselves.
     pub(crate) hints: Arc<Hints>,

@@ -40,7 +40,7 @@ impl Woken<Machines, Shared> {
         }
     }
 
-    /// A Machine that disappeared although we did not remove its finalizer may have left its instance behind.
+    /// A Machine that disappeared before we removed its finalizer may have left its instance behind.
     fn ask_for_scan(&self, gone: &Machine) {
         if self.own.state.has_ended(gone.uid()) {
             return;

@@ -34,7 +34,7 @@ impl Leases {
     }
 }
 
-/// Whether this process leads by one Lease, as the metric says.
+/// Whether this process holds a Lease, for the metric.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leads(Gauge<i64, AtomicI64>);
 

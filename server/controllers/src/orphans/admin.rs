@@ -53,7 +53,7 @@ pub(crate) struct OrphanAdmin {
     seen: Arc<Mutex<BTreeMap<ProviderName, Seen>>>,
 }
 
-/// What the scans of one provider have shown so far.
+/// The results of a provider's scans so far.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) suspected: Vec<Suspected>,

@@ -24,7 +24,7 @@ pub(super) struct Everywhere {
 }
 
 impl Everywhere {
-    /// Why an instance without a UID is kept, if one of these Machines may own it.
+    /// Why an instance without a UID is kept, if any of these Machines may own the instance.
     pub(super) fn keep(&self, orphan: &Orphan) -> Option<Keep> {
         if orphan.provider_ids.iter().any(|id| self.ids.contains(id)) {
             return Some(Keep::ProviderIdInUse);

@@ -1,4 +1,4 @@
-//! The lists of one scan: one for each class, or one for several that a driver says are the same.
+//! The lists of a scan: one for each class, or one for several classes with the same list.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl Orphans {
         all
     }
 
-    /// Asks for one list after the other until one counts for all that are left. A list that fails fails for its class
-    /// alone, and a list with another scope than before counts for its class alone.
+    /// Asks for lists until a list counts for all remaining classes. A list that fails fails for its class alone, and a
+    /// list with another scope than before counts for its class alone.
     async fn list_group(&self, group: Group, pools: bool) -> Lists {
         let mut lists = Lists::default();
         let mut rest = group.into_iter();

@@ -39,7 +39,7 @@ fn with_class() -> Bench {
     with_classes_of(&["default"])
 }
 
-/// With a class of one name in each of these namespaces.
+/// With a class of the same name in each of the namespaces.
 fn with_classes_of(namespaces: &[&str]) -> Bench {
     let bench = Bench::new();
     for namespace in namespaces {
@@ -106,7 +106,7 @@ async fn scan(orphans: &Orphans, began: Duration, listed: &[(&str, &[Listed])]) 
     Observed { provider, classes, began, by_name: false, failed: Vec::new(), shown }
 }
 
-/// Nothing keeps the core that holds this Lease from deleting orphans.
+/// Nothing keeps the core with this Lease from deleting orphans.
 fn free() -> serde_json::Value {
     json!({ "lease": "lease" })
 }

@@ -26,12 +26,12 @@ pub(crate) struct Groups(Mutex<HashMap<ObjectName, Group>>);
 /// The memory about one group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// UID of the pool: nothing is known of the group of one that has its name now.
+    /// UID of the pool: a new pool of the same name has another group.
     uid: String,
     pub(super) known: Known,
     /// When the last read ended; `None`: none since the last operation.
     at: Option<Instant>,
-    /// How many operations were recorded: what a read shows that was begun before one of them is not looked at.
+    /// How many operations were recorded: a read begun before the last of them is ignored.
     epoch: u64,
     /// Whether something happened since the last read began.
     hinted: bool,
@@ -45,7 +45,7 @@ pub(super) struct Group {
     pub(super) listed: bool,
     /// Whether the API server refused the last Machine that was created for an instance.
     pub(super) refused_machines: bool,
-    /// UIDs of Machines that were deleted, which the cache shows alive, and when that was.
+    /// UIDs of deleted Machines that the cache still shows alive, with the time of the deletion.
     pub(super) deleted: BTreeMap<String, Instant>,
     /// The bootstrap tokens, and when they were read.
     pub(super) tokens: Option<(Instant, Vec<Slot>)>,
@@ -100,7 +100,7 @@ impl Groups {
 }
 
 impl Group {
-    /// What the cache does not show yet of the Machines that were deleted, and of the instances that were given one.
+    /// Deletions of Machines, and instances with a new Machine, that the cache does not show yet.
     pub(super) fn unseen(
         &self,
         machines: &[Arc<Machine>],

@@ -40,7 +40,7 @@ impl Pools {
         let machines = self.machines_of(&pool).await?;
         let around = self.around(&pool);
         if around.shows_group() && self.groups.look(&pool, Group::is_unread) {
-            // Nothing is decided before that is read, which wakes the pool.
+            // Nothing is decided before a read, which wakes the pool.
             return Err(PassError::NotYet(CALM));
         }
         let (known, refused_machines, (deleted, created)) = self.groups.look(&pool, |group| {

@@ -191,7 +191,7 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
     assert_eq!(created().await, 3);
 }
 
-/// What the driver says of a group with these instances.
+/// The driver's answer for a group with these instances.
 fn reading(ids: &[&str]) -> Reading {
     let instance = |id: &&str| PoolInstance {
         instance: InstanceRecord { provider_id: (*id).into(), ..InstanceRecord::default() },
@@ -201,7 +201,7 @@ fn reading(ids: &[&str]) -> Reading {
     Reading::new(record, ids.iter().map(instance).collect(), Timestamp::UNIX_EPOCH)
 }
 
-/// Reads that end, and whether the next one is due.
+/// Finished reads, and whether the next one is due.
 struct Readings<'a> {
     pools: &'a Pools,
     pool: MachinePool,

@@ -1,4 +1,4 @@
-//! Machines that sets took from a reserve and that are gone before the reserve counted them.
+//! Machines that sets took from a reserve and that were deleted before the reserve counted them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,9 +6,9 @@ use ostler_api::{Machine, MachineReserve};
 use ostler_lifecycle::reserve::is_given;
 use parking_lot::Mutex;
 
-/// Names by UID of the reserve: no more than its status has. What exists is counted by what is on the objects; the status
-/// drops a name in the write that counts it, so each counts once, whichever process remembers it. A finalizer would keep
-/// the object until then, also where no process removes it any more.
+/// Names by UID of the reserve: no more than its status has. Existing Machines are counted by their own metadata; the
+/// status drops a name in the write that counts it, so each Machine counts once, whichever process remembers it. A
+/// finalizer would keep the Machine until then, even where no process removes finalizers any more.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Mutex<HashMap<String, BTreeSet<String>>>);
 

@@ -1,4 +1,4 @@
-//! What concerns every Machine is recorded once, on the Lease that this core leads by.
+//! Events that concern every Machine are recorded once, on the Lease of this leader.
 
 use std::sync::Arc;
 

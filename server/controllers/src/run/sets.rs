@@ -39,7 +39,7 @@ use crate::triggers::Woken;
 pub(crate) struct SetsTerm {
     /// The term, by the Lease of the sets.
     pub(crate) term: Term,
-    /// What the process that ran the sets before may still do.
+    /// The abilities left to the process that ran the sets before.
     pub(crate) predecessor: Predecessor,
 }
 
@@ -98,7 +98,7 @@ impl Core {
 
 impl SetLeader {
     /// Reads the Lease of the sets while this process may not take it. A core that died stopped renewing both of its
-    /// Leases: the next one then knows for how long, and does not wait for this one after the other.
+    /// Leases: the next core then knows for how long, and does not wait for the second Lease after the first.
     pub(super) async fn observe(&self, observed: &mut Observed) -> Infallible {
         if !self.settings.controllers.run_sets() {
             return pending().await;
@@ -137,7 +137,7 @@ impl SetLeader {
         if stop.run_until_cancelled(self.stores.fleet_synced()).await.is_none() {
             return Ok(None);
         }
-        // Only now it may be known that there is nothing.
+        // Only now the absence of all objects may be known.
         self.kinds.home.note();
         self.elector().acquire(observed, stop).await
     }

@@ -1,5 +1,5 @@
-//! What the process that led before may still have sent. A new leader creates and chooses nothing before the last
-//! request of that process has been answered or has run out, and before it has seen a list of what there is then.
+//! Requests that the former leader may still have sent. A new leader creates and chooses nothing before the last
+//! request of the former leader has been answered or has run out, and before a list of the objects after that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Handover {
 pub(crate) enum Stage<'a> {
     /// Requests may still arrive for so long.
     Wait(Duration),
-    /// None any more: what they did has to be listed, and this set to true.
+    /// No requests any more: the former leader's writes have to be listed, and the flag set to true.
     List(MutexGuard<'a, bool>),
     /// The list was made.
     Over,
@@ -77,7 +77,7 @@ impl Handover {
             Stage::List(listed) => listed,
         };
         for namespace in namespaces {
-            // One that cannot be read holds up the sets and pools of its namespace, by the cache.
+            // By the cache, an unreadable Machine holds up the sets and pools of its namespace.
             seen(&writer.all(namespace.as_deref()).await?);
         }
         *listed = true;

@@ -126,8 +126,8 @@ impl Sets {
         machines
     }
 
-    /// Of the Machines without a controller, at least those that the selector selects: all with the rarest label that
-    /// it asks for. A selector without `matchLabels` may select any Machine.
+    /// Of the Machines without a controller, at least the selected ones: all Machines with the rarest label in the
+    /// selector. A selector without `matchLabels` may select any Machine.
     fn may_select(&self, set: &MachineSet, namespace: &str) -> Vec<Arc<Machine>> {
         let machines = &self.stores.machines;
         let selector = set.spec.selector.as_ref();

@@ -189,8 +189,8 @@ impl Pending {
         }
     }
 
-    /// Compares with a list of all Machines: forgets what did not happen, and returns what is still without an answer.
-    /// What the list shows stays until the cache shows it.
+    /// Compares with a list of all Machines: forgets writes that did not happen, and returns writes still without an
+    /// answer. Machines in the list stay until the cache shows them.
     pub(super) fn settle(&self, set: &str, listed: &[Arc<Machine>]) -> Unseen {
         let mut all = self.0.lock();
         let Some(writes) = all.get_mut(set) else { return Unseen::default() };

@@ -81,7 +81,7 @@ fn wanting(replicas: usize) -> MachineSet {
     serde_json::from_value(set).unwrap()
 }
 
-/// A Machine of the set, with these labels and this change.
+/// A Machine of the set, with `labels` and `change`.
 fn labelled(name: &str, labels: &Value, change: &Value) -> Machine {
     let mut machine = json!(machine());
     let meta = &mut machine["metadata"];
@@ -95,7 +95,7 @@ fn own(name: &str) -> Machine {
     labelled(name, &json!({ "app": "a" }), &json!({}))
 }
 
-/// What a pass over a set with these Machines reads.
+/// The snapshot of a pass over a set with these Machines.
 fn facts(replicas: usize, machines: Vec<Machine>) -> Snapshot {
     Snapshot {
         class: None,
@@ -185,7 +185,7 @@ async fn beside_many_bare_machines_a_pass_looks_at_those_that_its_selector_may_s
     assert_eq!(seen, ["let-go", "let-go-and-ours-again", "m"]);
 }
 
-/// The list is what shows the other one, and an API server that is busy with a burst answers it late.
+/// The list shows the foreign Machine, and an API server busy with a burst answers the list late.
 #[tokio::test(start_paused = true)]
 async fn what_a_set_created_is_its_own_also_if_the_list_for_the_rest_fails() {
     let bench = Bench::new();
@@ -208,7 +208,7 @@ fn having(bench: Bench) -> Bench {
     bench.having(json!(wanting(0)))
 }
 
-/// INV-11: it would have one more than it wants if the user gave the labels back.
+/// INV-11: the set would have a Machine too many if the user gave the labels back.
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {
     for (bench, created) in [(Bench::new(), 1), (Bench::new().refusing(422), 0)] {

@@ -28,8 +28,8 @@ pub struct StoreClassSource {
 }
 
 impl StoreClassSource {
-    /// Serves the classes of these namespaces, and the secrets that each class names in its own. A driver that gives
-    /// no namespace gets `home`.
+    /// Serves the classes of the namespaces, and each class's secrets in its own namespace. A driver that gives no
+    /// namespace gets `home`.
     pub fn new(stores: Stores, namespaces: Namespaces, home: impl Into<String>) -> Self {
         Self { stores, namespaces, home: home.into() }
     }

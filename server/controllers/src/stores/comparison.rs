@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// A Machine whose driver said the id of its instance.
+    /// A Machine with an instance id from its driver.
     fn machine(name: &str, id: &str) -> Machine {
         serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",

@@ -40,7 +40,7 @@ impl Stores {
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
     }
 
-    /// What a class was before its last changes, by revision, as far as that is kept.
+    /// The former versions of a class by revision, as far as kept.
     pub(crate) fn earlier(&self, name: &ObjectName) -> BTreeMap<Revision, MachineClass> {
         let secret = self
             .secrets

@@ -47,8 +47,8 @@ pub struct Stores {
     pub sets: Arc<Cache<SetIndex>>,
     /// MachineDeployments of the served namespaces, if this process runs them.
     pub deployments: Arc<Cache<DeploymentIndex>>,
-    /// MachinePools of the namespaces that are served, if this process runs machines. Without their definition there are
-    /// none, and nothing waits for them.
+    /// MachinePools of the namespaces that are served, if this process runs machines. Without the definition there are
+    /// no pools, and nothing waits for them.
     pub pools: Arc<Cache<PoolIndex>>,
     /// MachineHealthChecks, in the same way.
     pub checks: Arc<Cache<CheckIndex>>,
@@ -90,7 +90,7 @@ impl Stores {
         self.machines.find_names(MachineIndex::Class, &class.to_string())
     }
 
-    /// Whether one of the machines that count uses a class.
+    /// Whether any of the counted machines uses a class.
     pub(crate) fn is_used(&self, class: &ObjectName, counts: impl Fn(&Machine) -> bool) -> bool {
         self.machines.any(MachineIndex::Class, &class.to_string(), |machine| {
             uses_class(machine, &class.namespace, &class.name) && counts(machine)

@@ -1,4 +1,4 @@
-//! Decides which changes of a Node matter to its Machine.
+//! Decides which changes of a Node matter to the Machine.
 
 use std::collections::BTreeMap;
 

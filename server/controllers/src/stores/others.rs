@@ -52,7 +52,7 @@ impl Stores {
         })
     }
 
-    /// Name of another Machine of the same cluster whose Node has this name or, while it has no Node, will have it.
+    /// Name of another Machine of the same cluster with a Node of this name, present or future.
     pub(crate) fn other_with_node(&self, machine: &Machine, node: &str) -> Option<String> {
         let is_other = |other: &Arc<Machine>| {
             other.uid() != machine.uid() && cluster_of(other) == cluster_of(machine)
@@ -64,8 +64,8 @@ impl Stores {
         other.map(|other| other.name().to_owned())
     }
 
-    /// Whether a Node is that of another Machine of the same cluster, whatever its kubelet, the spec and the labels of this
-    /// Machine say: the instance of that one is known to be its own, and it joined as this Node, or has its provider id.
+    /// Whether a Node is another Machine's of the same cluster, whatever its kubelet, the spec and the labels of this
+    /// Machine say: the other Machine has a known instance, and joined as this Node, or has its provider id.
     pub(crate) fn is_node_of_another(&self, machine: &Machine, node: &Node) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let own = has_own_instance(machine);
@@ -87,7 +87,7 @@ impl Stores {
             id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id, by())))
         };
         let of_own_instance = own && has_id(machine);
-        // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
+        // Names are used again: by name alone, the Machine owns only the Node with the UID recorded at joining.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
         let by_name = !own || used_again || node::joined_name(machine).or(named) != Some(name);

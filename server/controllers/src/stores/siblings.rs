@@ -52,8 +52,8 @@ impl Stores {
         waiting.iter().map(|it| ObjectName::of(it.as_ref())).collect()
     }
 
-    /// The other members that matter to the budget of `machine`. They are few whatever the size of the
-    /// MachineDeployment: healthy and unhealthy ones are not among them.
+    /// The other members that matter to the budget of `machine`. Their number is small whatever the size of the
+    /// MachineDeployment: healthy and unhealthy members are not included.
     pub(crate) fn siblings(&self, machine: &Machine, settings: &Settings) -> Siblings {
         let Some(family) = self.family(machine) else { return Siblings::default() };
         let object = family.object.as_deref();

@@ -29,7 +29,7 @@ pub(crate) fn secret_of(cluster: &ObjectName) -> ObjectName {
     ObjectName::new(&cluster.namespace, format!("{}{SECRET_SUFFIX}", cluster.name))
 }
 
-/// The cluster whose kubeconfig a secret of this name holds.
+/// The cluster of a kubeconfig secret with this name.
 pub(crate) fn cluster_by(secret: &ObjectName) -> Option<ObjectName> {
     let name = secret.name.strip_suffix(SECRET_SUFFIX)?;
     Some(ObjectName::new(&secret.namespace, name))

@@ -29,7 +29,7 @@ pub enum Unusable {
     /// The kubeconfig refers to a file or command on the core's host.
     #[error("it may not use {0}: credentials and certificates must be in it")]
     NotSelfContained(&'static str),
-    /// The proxy on the way cannot be used; it says whose.
+    /// The proxy on the way cannot be used; the text says whose proxy.
     #[error(
         "the proxy on the way to it cannot be used: write http://HOST:PORT or socks5://HOST:PORT in proxy-url, or in HTTPS_PROXY of the core"
     )]

@@ -44,11 +44,11 @@ pub struct Target {
     pub(crate) volumes: Arc<OnDemand<VolumeIndex>>,
     /// All VolumeAttachments, while a Node with volumes is drained.
     pub(crate) attachments: Arc<OnDemand<AttachmentIndex>>,
-    /// What its API server can do; set by the first answer.
+    /// The abilities of the API server; set by the first answer.
     pub(crate) abilities: OnceCell<Abilities>,
 }
 
-/// What an API server can do, as its discovery says. A silent API server counts as able to do everything.
+/// The abilities of an API server, from its discovery. A silent API server counts as able to do everything.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abilities {
     /// The API server evicts pods.

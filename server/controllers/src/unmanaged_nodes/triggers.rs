@@ -1,4 +1,4 @@
-//! What wakes a Node that may belong to no Machine.
+//! Wakes Nodes that may belong to no Machine.
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, ProviderId};

@@ -86,7 +86,7 @@ impl Watches {
         self.on_demand(to, target, &target.volumes, |_, _| {});
     }
 
-    /// A watch that exists only while a drain needs it.
+    /// A watch that runs only while a drain needs it.
     fn on_demand<I>(
         &self,
         to: &mut JoinSet<()>,
@@ -183,7 +183,7 @@ impl Watches {
     }
 }
 
-/// What one object says must not end the watch of all others of its kind.
+/// An object's content must not end the watch of all others of its kind.
 pub(crate) fn guarded(act: impl FnOnce()) {
     let text = |panic: &(dyn Any + Send)| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use ostler_api::Machine;
 
-/// Whether an autoscaler chose a Machine by this list of `name~time`: a later one of that name is another one.
+/// Whether an autoscaler chose a Machine by the list of `name~time`: a later Machine of the same name is another
+/// Machine.
 pub fn is_chosen(machine: &Machine, list: &str) -> bool {
     let born = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
     entries(list).any(|(name, time)| {

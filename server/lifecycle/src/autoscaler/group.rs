@@ -85,8 +85,8 @@ impl Group {
         }
     }
 
-    /// How large it may be; `None`: no autoscaler scales it. One that is being deleted is none, nor is a pool that a user paused
-    /// or that another system scales: nothing would follow.
+    /// The size limits; `None`: no autoscaler scales the group. A group in deletion has none, nor has a pool that is
+    /// paused or scaled by another system: a change would have no effect.
     pub fn limits(&self) -> Option<Limits> {
         let still = match self {
             Self::Deployment(it) => it.is_deleting(),

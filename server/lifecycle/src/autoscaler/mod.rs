@@ -1,6 +1,5 @@
-//! Deployments and pools as groups of a cluster-autoscaler: how large each may be, which instances it has, what a Node of
-//! it would look like, and what becomes of a wish to scale it. The annotations are those of Cluster API's provider, so
-//! that one object serves every autoscaler.
+//! Deployments and pools as groups of a cluster-autoscaler: the size limits, the instances, the shape of a future Node,
+//! and the handling of scaling requests. The annotations are Cluster API's, so that an object serves every autoscaler.
 
 pub mod capacity;
 pub mod chosen;

@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A Node that is to go, as the autoscaler names it.
+/// A Node to delete, as named by the autoscaler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The name, for people.
@@ -64,7 +64,7 @@ pub enum What {
     Machine(String),
     /// A Machine that the pool lacks.
     Missing(i32),
-    /// A Machine of this namespace that was told by its name and is gone: an autoscaler asks again for what is done.
+    /// A deleted Machine of this namespace, given by name: an autoscaler repeats requests that are done.
     Gone,
     /// A name that does not belong to the group.
     Unknown,
@@ -113,7 +113,7 @@ pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<Change, Refusa
 /// Deletes these Machines and lowers the replicas. `None`: each goes already.
 ///
 /// # Errors
-/// One is not of this group, or too few would be left: then none of them goes.
+/// A Machine is not of this group, or too few would be left: then no Machine is deleted.
 pub fn delete(
     group: &Group,
     members: &[Member],
@@ -231,7 +231,7 @@ fn names(chosen: &BTreeSet<&str>, missing: usize) -> String {
     }
 }
 
-/// The annotations by which a deployment or pool deletes these Machines: what Gardener's autoscaler writes.
+/// The annotations by which a deployment or pool deletes these Machines, as Gardener's autoscaler writes them.
 fn marks(
     list: &str,
     members: &[Member],

@@ -81,10 +81,10 @@ pub(super) fn refresh(
     }
 }
 
-/// Between the message of a condition and what hinders it.
+/// Between the message of a condition and the hindrance.
 const HINDERED: &str = " Blocked: ";
 
-/// Says in the message of a condition what hinders it, or that nothing does any more. The times of the condition stay.
+/// Shows in the message of a condition the hindrance, or removes it. The times of the condition stay.
 pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str>) {
     say(conditions, type_, |message| {
         let own = message.split_once(HINDERED).map_or(message, |(own, _)| own);

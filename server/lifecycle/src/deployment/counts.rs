@@ -1,6 +1,6 @@
-//! What a rollout needs to know of its sets: numbers only, so that its rules can be tested by themselves.
+//! The numbers of sets for a rollout: numbers only, so that the rules can be tested alone.
 //!
-//! What several sets want together may be more than one can want: sums are wider, and what follows from them is narrowed.
+//! The sum over several sets may exceed the replicas of one set: sums are wider, and results are narrowed.
 
 /// The numbers of one set. Machines are counted by the core itself in each pass; the status of the set may lag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -140,7 +140,7 @@ pub(super) fn make(deployment: &MachineDeployment, wanted: i32, fleet: &Fleet) -
     set
 }
 
-/// The reference by which a set belongs to its deployment.
+/// The owner reference from a set to its deployment.
 pub fn owner(deployment: &MachineDeployment) -> OwnerReference {
     OwnerReference {
         api_version: API_VERSION.to_owned(),

@@ -10,7 +10,7 @@ use super::snapshot::MachineView;
 use super::{conditions, fenceposts, in_place, status};
 
 impl Pass<'_> {
-    /// Writes it into the message of condition Progressing, whose times stay.
+    /// Writes the hindrances into the message of condition Progressing, whose times stay.
     pub(super) fn show_hindrances(&mut self) {
         let all = [
             self.failed_updates(),
@@ -45,7 +45,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Machines that are left out of an update, since they have no Node that could be updated.
+    /// Machines left out of an update, since they have no Node to update.
     fn machines_without_nodes(&self) -> Option<String> {
         let mut without = self.to_be_updated().filter(|view| view.node.is_none());
         let name = without.next()?.machine.name();

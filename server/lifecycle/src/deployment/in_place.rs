@@ -335,14 +335,14 @@ impl<'a> Pass<'a> {
         moved
     }
 
-    /// The Nodes of Machines that were handed over to this set, and then their labels.
+    /// Finishes the Nodes of Machines handed over to this set, and then removes the Machines' labels.
     fn finish_hand_over(&mut self, set: &'a SetView, is_new: bool) {
         let covered = set.set.spec.replicas();
         let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
         let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas()
             || count(own.clone().count()) <= covered;
         for view in own.filter(|one| is_new || is_handed_over(one)) {
-            // Before the label of the Machine goes, which says that its Node is not finished.
+            // Before the Machine's label is removed: the label means that the Node is not finished.
             if !self.end_candidacy(view) && is_covered && is_handed_over(view) {
                 self.end_hand_over(set, view);
             }
@@ -401,7 +401,7 @@ impl<'a> Pass<'a> {
                 let mut labels = serde_json::Map::new();
                 if node_label(view, label::CANDIDATE_FOR_UPDATE).is_none() {
                     labels.insert(label::CANDIDATE_FOR_UPDATE.to_owned(), json!(TRUE));
-                    // A result that is there already is that of an update that was taken back.
+                    // An existing result is from an update that was taken back.
                     labels.insert(label::UPDATE_RESULT.to_owned(), Value::Null);
                 }
                 if index < many {
@@ -464,8 +464,8 @@ fn handed_over(machine: &Arc<Machine>, new: &SetView, spec: Option<&str>) -> Val
     })
 }
 
-/// The Node is no candidate any more. One that was updated takes pods again, once its critical components run; what
-/// was cordoned for an update that does not come, the Machine side gives back.
+/// The Node is no candidate any more. An updated Node takes pods again, once its critical components run; the Machine
+/// side uncordons a Node that was cordoned for a cancelled update.
 fn finished_node(view: &MachineView, node: &Node) -> Value {
     let mut patch = json!({ "metadata": {
         "resourceVersion": node.metadata.resource_version,

@@ -84,7 +84,7 @@ impl Marks {
         }
     }
 
-    /// Names of the chosen Machines whose deletion the autoscaler counted in the replicas that it wrote.
+    /// Names of the chosen Machines whose deletion the autoscaler counted in the written replicas.
     pub fn due(&self, deployment: &MachineDeployment) -> BTreeSet<String> {
         let changed = self.changed_at.as_deref();
         let changed =

@@ -9,7 +9,7 @@ use crate::plan::EventReason;
 use crate::replacement::Members;
 
 impl Pass<'_> {
-    /// Shows a mass failure in a condition, which is there only meanwhile; an event for its begin, and one for its end.
+    /// Shows a mass failure in a condition for its duration, with an event at its begin and one at its end.
     pub(super) fn show_mass_failure(&mut self) {
         let wanted = usize::try_from(self.snapshot.deployment.spec.replicas()).unwrap_or_default();
         let machines = self.all_machines().map(|view| view.machine.as_ref());

@@ -88,7 +88,7 @@ impl<'a> Pass<'a> {
         self.snapshot.sets.iter().flat_map(|view| &view.machines)
     }
 
-    /// The sets and the new one as they were seen.
+    /// The sets and the new set as observed.
     fn with_sets<T>(&self, then: impl FnOnce(Sets<'_>) -> T) -> T {
         let all: Vec<_> = self.views.iter().map(|view| view.set.as_ref()).collect();
         let new = self.new.and_then(|index| all.get(index).copied());
@@ -162,7 +162,7 @@ impl<'a> Pass<'a> {
         any
     }
 
-    /// Says once for each generation which other deployments have a selector that overlaps with its own.
+    /// Warns once per generation of other deployments with an overlapping selector.
     pub(super) fn warn_of_overlaps(&mut self) {
         let seen = self.seen();
         if self.status.observed_generation == seen.metadata.generation {
@@ -197,7 +197,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Marks the Machines that an autoscaler chose, and shortens its list.
+    /// Marks the Machines chosen by an autoscaler, and shortens the autoscaler's list.
     pub(super) fn mark_machines(&mut self) {
         let machines = || self.all_machines().map(|view| view.machine.as_ref());
         let marks = Marks::read(self.seen(), machines(), self.snapshot.now);
@@ -282,7 +282,7 @@ impl<'a> Pass<'a> {
 
     pub(super) fn finish(mut self) -> Decision {
         let seen = self.snapshot.deployment.as_ref();
-        // Those that become smaller first: the sum is never more than it is to be.
+        // Sets that shrink first: the sum never exceeds the wanted sum.
         let mut sets: Vec<_> = self.views.iter().zip(&self.sets).collect();
         sets.sort_by_key(|(view, set)| set.spec.replicas() > view.set.spec.replicas());
         for (view, set) in sets {
@@ -330,7 +330,7 @@ fn change(old: Value, new: Value, version: Option<&String>) -> Option<Value> {
         if let Some(map) = value.as_object_mut() {
             map.retain(|key, _| key == "metadata" || key == "spec");
         }
-        // A map that became empty is one that is gone: nothing is written to say so twice.
+        // An emptied map equals an absent map: no second write.
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|_, it| *it != json!({}) && *it != json!([]));
         }

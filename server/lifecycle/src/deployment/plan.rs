@@ -14,7 +14,7 @@ use crate::plan::Event;
 /// that was seen.
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
-    /// Machines that an autoscaler chose, or did not choose after all, and those that get the label of their set.
+    /// Machines to mark or unmark for an autoscaler, and Machines to label.
     pub machines: Vec<(Arc<Machine>, Value)>,
     /// What Nodes are to say.
     pub nodes: Vec<NodeWrite>,
@@ -30,7 +30,7 @@ pub struct Decision {
     pub deployment: Option<Value>,
     /// The wanted status of the deployment.
     pub status: MachineDeploymentStatus,
-    /// What to tell people once all of that is done.
+    /// Events for people after all writes.
     pub events: Vec<Event>,
     /// When to look again although nothing has happened.
     pub next: Option<Timestamp>,

@@ -24,7 +24,7 @@ pub(super) enum Step {
     Template(String),
     /// Machines that were created before.
     Machines(String, Vec<Arc<Machine>>),
-    /// It may be creating Machines of the template before, which its selector must not lose.
+    /// The set may still be creating Machines of the former template, which its selector must not lose.
     Wait,
     /// Labels and selector of the set.
     Selector(String),

@@ -1,4 +1,4 @@
-//! Numbers of rollouts: which set is which revision, what is kept, and how to go back.
+//! Revisions of rollouts: the revision of each set, the kept sets, and the rollback.
 
 use ostler_api::bootstrap::Bootstrap;
 use ostler_api::machine_set::MachineTemplateSpec;

@@ -1,4 +1,4 @@
-//! Who gets how many Machines, written into the sets, and what their Nodes say meanwhile.
+//! Distributes Machines over the sets, and marks their Nodes meanwhile.
 
 use ostler_api::machine_deployment::{MachineDeploymentConditionType as Type, StrategyType};
 use ostler_api::names::{annotation, label};
@@ -42,7 +42,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The new set takes over what needs no rollout, and old ones what concerns autoscalers.
+    /// The new set takes over changes that need no rollout, and old sets take over changes for autoscalers.
     pub(super) fn update_new_set(&mut self) {
         let (new, deployment) = (self.new, self.deployment.clone());
         let (others, mut newest) = split(&mut self.sets, new);

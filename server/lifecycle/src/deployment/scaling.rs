@@ -67,8 +67,8 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
     targets
 }
 
-/// The sets of Machines that an autoscaler chose lose those, and do not replace them. A set that has more Machines than
-/// it wants was made smaller for them before.
+/// Sets with chosen Machines lose these Machines without replacement. A set with surplus Machines was lowered for them
+/// before.
 fn release_chosen(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     for place in active {
         let (set, wanted) = (place.of(fleet), targets.at(*place));

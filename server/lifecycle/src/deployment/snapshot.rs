@@ -18,7 +18,7 @@ use crate::set::{Policy, Rank};
 pub struct Snapshot {
     /// The deployment.
     pub deployment: Arc<MachineDeployment>,
-    /// The class of its template; `None`: it is not there.
+    /// The class of the template; `None`: the class does not exist.
     pub class: Option<Arc<MachineClass>>,
     /// Sets that the deployment controls.
     pub sets: Vec<SetView>,
@@ -41,7 +41,7 @@ pub struct Snapshot {
 pub struct SetView {
     /// The set.
     pub set: Arc<MachineSet>,
-    /// The class of its template; `None`: it is not there.
+    /// The class of the template; `None`: the class does not exist.
     pub class: Option<Arc<MachineClass>>,
     /// The Machines that the set controls.
     pub machines: Vec<MachineView>,

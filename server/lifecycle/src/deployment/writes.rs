@@ -80,7 +80,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
         set: create.map(|set| set.name().to_owned()),
         now: snapshot.now,
     });
-    // What the next pass does not find again is told with the write that makes it so.
+    // An event that the next pass would not repeat goes with the write that causes it.
     let last = writes.iter_mut().rfind(|batch| matches!(batch.part, Part::Own | Part::Scale));
     match last.and_then(|batch| batch.writes.last_mut()) {
         Some(last) => {
@@ -158,9 +158,9 @@ fn make(decision: &Decision, deployment: &MachineDeployment, set: &MachineSet) -
         .remembered(Remember::Created)
 }
 
-/// One that is not kept may have been scaled up since it was seen, and would take its Machines along. With a deployment that
-/// is deleted goes whatever is its own: with `--cascade=orphan` the garbage collector has freed the set, which the cache
-/// may not show yet.
+/// A superfluous set may have been scaled up since the snapshot, and would take its Machines along. A deleted
+/// deployment takes all its own sets along: with `--cascade=orphan` the garbage collector has freed the set, which the
+/// cache may not show yet.
 fn remove(deployment: &MachineDeployment, set: &Arc<MachineSet>) -> Write {
     let write = Write::new(Object::Set(Arc::clone(set)), Verb::Delete);
     let uid = deployment.uid().to_owned();

@@ -1,9 +1,9 @@
-//! MachineHealthChecks: which Machines are unhealthy, and whether they may be replaced.
+//! MachineHealthChecks: finds unhealthy Machines, and decides whether they may be replaced.
 //!
 //! A check replaces nothing itself. It puts a mark on an unhealthy Machine, and takes it away when the Machine is
 //! healthy again. A marked Machine fails as one does whose health timeout ended: within the replacement budget of its
 //! MachineDeployment, and not while an API server is away ([`crate::machine`]). The owning set or pool then replaces
-//! the Machine like any Failed one, after a drain. So there is one way to a replacement, and one budget.
+//! the Machine like any Failed one, after a drain. So there is a single way to a replacement, and a single budget.
 //!
 //! Nothing is counted from the time at which a check was made, or from when this process began: a Node says since when it
 //! is as it is, and time in which it could not report is added.

@@ -42,7 +42,7 @@ pub fn selects(check: &MachineHealthCheck, machine: &Machine) -> bool {
         && check.spec.cluster_name.as_ref().is_none_or(of_cluster)
 }
 
-/// Whether it goes whatever a check says: it is being deleted, or an autoscaler chose it.
+/// Whether the Machine goes whatever a check says: it is being deleted, or an autoscaler chose it.
 pub(crate) fn is_leaving(machine: &Machine) -> bool {
     let chosen = machine.annotation(annotation::PRIORITY) == Some("1");
     machine.is_deleting()

@@ -67,7 +67,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
         TargetView::Lacking { .. } => return Verdict::Unknown { until: None },
         TargetView::Watched => {}
     }
-    // Another controller updates it in place, and says how that went.
+    // Another controller updates the Node in place, and reports the result.
     let is_updated = machine.phase() == MachinePhase::InPlaceUpdating;
     if !is_updated && machine.annotation(annotation::REMEDIATE_MACHINE).is_some() {
         let text = format!("a user asked for it by annotation {}", annotation::REMEDIATE_MACHINE);

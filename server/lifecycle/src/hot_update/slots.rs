@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a Machine has of the update slots of its class.
+/// A Machine's state in the update slots of its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SlotUse {
     /// Nothing. A Machine whose update failed and has to wait for its next attempt keeps no slot.
@@ -17,7 +17,7 @@ pub enum SlotUse {
     OfOtherClass,
 }
 
-/// The update slots of a class, as one Machine finds them.
+/// The update slots of a class, as seen by one Machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlotView {
     /// The Machine's slot.

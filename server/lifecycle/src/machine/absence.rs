@@ -59,7 +59,7 @@ fn has_moved(status: &MachineStatus, cluster: &ClusterIds) -> bool {
     carried.is_some_and(|id| !cluster.has(id))
 }
 
-/// No controller began to make anything; one that we gave up before that says why.
+/// No controller began a creation. A Machine given up before has a failure reason.
 fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
     let untouched = !was_begun_elsewhere(machine)
         && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
@@ -135,7 +135,7 @@ pub(crate) fn accept(pass: &mut Pass<'_>, begun: Timestamp) -> bool {
         );
         (text, shown)
     } else {
-        // Without tags, what its lists do not show yet is no orphan that could be deleted.
+        // Without tags, an instance that the driver's lists do not show yet is no orphan that could be deleted.
         let early = is_by_name(pass.snap) && instance::catching_up(pass).is_some();
         let proof = proves(pass.snap, &pass.status) && !early;
         if proof || is_asked_again(&pass.status) {

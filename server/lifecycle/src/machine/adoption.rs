@@ -31,8 +31,8 @@ const NOT_FOUND_BY_NAME: &str = "NotFoundByName";
 /// The driver cannot say which of two provider ids is right.
 const UNCONFIRMED: &str = "Unconfirmed";
 
-/// Whether an instance that a read found carries another identity than that of this Machine. One
-/// without any UID is that of another controller, and is taken only where the class says so.
+/// Whether an instance found by a read carries another identity than this Machine's. An instance without any UID is
+/// another controller's, and is taken only where the class says so.
 pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
     if pass.snap.cluster.was(&record.cluster_id) {
         return true;
@@ -54,7 +54,7 @@ fn by_name(pass: &Pass<'_>) -> bool {
 }
 
 /// Whether the instance of this provider id is known to carry the UID of this Machine and the cluster id of today.
-/// Where there is no other id, every one that we wrote down is that of today.
+/// Without another id, every recorded id is the current one.
 fn is_own(pass: &Pass<'_>) -> bool {
     let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
     carries_own_uid(pass.machine, &pass.status)
@@ -110,7 +110,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
         Some(Reading::Found(record)) => {
             let (needed, provider_id) = (is_needed(pass, &record), record.provider_id.clone());
             pass.learned.reading = Some(Reading::Found(record));
-            // It joined long ago: its user data, with a token in it, would be of no use.
+            // The instance joined long ago: user data with a token would be of no use.
             let request = Request::Create { user_data: None, provider_id };
             return if needed { Err(pass.send(class, request)) } else { Ok(()) };
         }
@@ -151,8 +151,7 @@ fn is_intended(pass: &Pass<'_>) -> bool {
     intent.is_some_and(|it| it.operation_kind() == Some(OperationKind::CreateMachine))
 }
 
-/// The driver knows of no instance that could be this Machine's. Nothing is done to the Machine for
-/// that: its Node is there.
+/// The driver knows no instance that could be this Machine's. Nothing is done to the Machine: its Node exists.
 fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     let code = if pass.snap.settings.adopts_by_name(class) { NOT_FOUND_BY_NAME } else { unnamed };
     let text = "the driver finds no instance of this cluster and machine by that id; if another controller \

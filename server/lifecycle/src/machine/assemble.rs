@@ -74,8 +74,8 @@ impl Pass<'_> {
         shows.then(|| it.provider.clone())
     }
 
-    /// What is to change about the update slot of the Machine. An update counts from the decision to send it until
-    /// its outcome is recorded; not while it waits for its next attempt. `busy`: a driver works, or is about to.
+    /// What is to change about the update slot of the Machine. An update counts from the decision to send it until the
+    /// outcome is recorded, except while waiting for its next attempt. `busy`: a driver works, or is about to.
     fn update_slot(&self, busy: bool) -> Option<Action> {
         let is_update =
             |it: &OperationIntent| it.operation_kind() == Some(OperationKind::UpdateMachine);
@@ -145,8 +145,8 @@ impl Pass<'_> {
         let status = if quiet { before } else { self.status };
         let mut effects = self.effects;
         let patch = &mut effects.patch;
-        // One without a controller keeps them: if a user applied it server-side later, our finalizer would be theirs, and go
-        // with their next apply.
+        // A Machine without a controller keeps the managed fields: if a user applied it server-side later, our
+        // finalizer would be the user's, and go with the user's next apply.
         patch.forget_managers = !patch.is_empty()
             && controller(&self.machine.metadata).is_some()
             && !self.machine.was_applied();

@@ -1,7 +1,7 @@
 //! Before there is an instance: the data that it is to become a Node with.
 //!
-//! A Machine without `spec.bootstrap` takes the user data of its class. With it, the Machine stays
-//! Pending until its data are there, put there by a user or by the object that it names.
+//! A Machine without `spec.bootstrap` takes the user data of its class. With `spec.bootstrap`, the Machine stays
+//! Pending until a user or the named object supplies the data.
 
 use ostler_api::Revision;
 use std::borrow::Cow;
@@ -291,7 +291,8 @@ pub(crate) fn delete_copy(pass: &mut Pass<'_>) -> Option<MissingPrecondition> {
     Some(MissingPrecondition { reason: WaitReason::BootstrapConfigDeleting, message })
 }
 
-/// Another owner of the object, its controller or not: it is there for that one, and must not go with the Machine.
+/// Another owner of the object, as controller or not: the object exists for the other owner, and must not go with the
+/// Machine.
 fn other_owner<'a>(machine: &Machine, facts: &'a ConfigFacts) -> Option<&'a OwnerReference> {
     facts.owner_references.iter().find(|owner| !was_ours(machine, owner))
 }

@@ -82,7 +82,7 @@ fn find<'a>(status: &'a MachineStatus, type_: &MachineConditionType) -> Option<&
     status.conditions.iter().find(|condition| condition.type_ == type_.as_str())
 }
 
-/// Since when one of ours holds; `None`: it does not.
+/// Since when a condition of ours holds; `None`: it does not hold.
 pub(crate) fn held_since(
     status: &MachineStatus,
     type_: &MachineConditionType,
@@ -91,7 +91,7 @@ pub(crate) fn held_since(
     found.last_transition_time.as_ref().filter(|_| found.status == "True").map(|time| time.0)
 }
 
-/// The reason of one of ours, if it is there.
+/// The reason of a condition of ours, if present.
 pub(crate) fn reason<'a>(
     status: &'a MachineStatus,
     type_: &MachineConditionType,

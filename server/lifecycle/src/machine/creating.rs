@@ -86,7 +86,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     })
 }
 
-/// The pool of the Machine made it for an instance that is there: its Node is awaited.
+/// The pool made the Machine for an existing instance: the Node is awaited.
 fn join_instance_of_group(pass: &mut Pass<'_>) -> Outcome {
     if pass.provider_id().is_none() {
         let text = "spec.providerID is empty, and the pool made this machine for an instance";
@@ -109,8 +109,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// How soon the core looks again for an instance that another controller may have made.
 const LOOK_AGAIN_IN_DOUBT: Duration = Duration::from_mins(1);
 
-/// What a core that died before it wrote the status of a creation left in the metadata: when that began, and that the
-/// instance was made, which a driver may list late. Of a status that was erased long afterwards nothing follows.
+/// Restores the facts in the metadata after a core died before writing the status of a creation: the begin of the
+/// creation, and that the instance was made, which a driver may list late. A status that was erased long afterwards
+/// restores nothing.
 pub(crate) fn restore_start(pass: &mut Pass<'_>) {
     let initializes = initializing::is_recorded(pass.machine);
     let known = pass.status.creation_started_at.is_some();
@@ -289,7 +290,8 @@ fn show_failure(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) {
         pass.show(Activity::CreateFailed(failure));
     }
     pass.machine_phase(&MachinePhase::CrashLoopBackOff);
-    // Cluster API's autoscaler backs off by nothing else. No set replaces this Machine: that would be a second answer.
+    // Cluster API's autoscaler backs off by nothing else. No set replaces this Machine: a replacement would be a second
+    // answer.
     let told = lacks_capacity && pass.machine.has_machine_set();
     pass.failure_message(told.then(|| text.clone()));
     pass.effects.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));

@@ -68,9 +68,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     pass.show(Activity::Delete("deleting the instance", Upstream::DeleteVm));
     token::unless_it_may_join(pass)?;
-    // By identity and name alone if the driver found nothing by the id: the id may be what is wrong.
-    // An id that another Machine has is not evidence of an instance of this one: the driver finds
-    // it by identity.
+    // By identity and name alone if the driver found nothing by the id: the id may be what is wrong. The id of another
+    // Machine is not evidence of this Machine's instance: the driver finds the instance by identity.
     let unnamed = pass.snap.provider_id_holder.is_some()
         || absence::is_asked_again(&pass.status)
             && pass.status.creation_unconfirmed_since.is_none();

@@ -1,6 +1,6 @@
-//! The pods of a preserved Failed Machine leave its Node once, so that what ran there runs
-//! elsewhere. Afterwards the Node is left alone: a user who examines it may put pods on it. It is
-//! not cordoned, for its taint keeps all other pods away.
+//! The pods of a preserved Failed Machine leave its Node once, so that what ran there runs elsewhere. Afterwards the
+//! Node is left alone: a user may examine it and put pods on it. It is not cordoned, for its taint keeps all other pods
+//! away.
 
 use ostler_api::machine::{DrainProgress, DrainPurpose};
 

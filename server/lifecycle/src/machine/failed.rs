@@ -1,6 +1,5 @@
-//! Given up. Nothing is done for it any more until a user deletes it; replacing it is the work of
-//! its MachineSet. Only where it was given up for its Node, and was not replaced when the Node
-//! is healthy again, it runs on.
+//! Given up. Nothing is done for the Machine until a user deletes it; the MachineSet replaces it.
+//! Only a Machine given up for its Node, and not replaced when the Node is healthy again, runs on.
 
 use ostler_api::machine::WaitReason;
 

@@ -1,4 +1,4 @@
-//! Deletion begins: stop what is being done, and find out which instance and which Node there are.
+//! Deletion begins: stop the current operation, and find the instance and the Node.
 
 use ostler_api::{
     driver::OperationKind,

@@ -1,6 +1,6 @@
 //! Hooks of Cluster API: annotations by which a controller holds a deletion until it removes them.
-//! They have no timeout, and force does not get past them: their owner promises that something of
-//! value is still in use.
+//! Hooks have no timeout, and force does not get past them: the owner of a hook promises that
+//! something of value is still in use.
 
 use ostler_api::{
     machine::{MachineStep, WaitReason},

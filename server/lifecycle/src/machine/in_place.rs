@@ -90,7 +90,7 @@ impl Labels {
     }
 }
 
-/// What the condition is to say next; `None`: it stays.
+/// The next stage of the condition; `None`: unchanged.
 fn next_stage(stage: Option<Stage>, labels: Labels, phase: &MachinePhase) -> Option<Stage> {
     use Stage::{Candidate, Drained, Failed, Ready, Selected, Successful};
     // The pods have left for this update.
@@ -165,7 +165,7 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
-    // A Running Machine was looked at before it was its turn.
+    // A Running Machine was examined before its turn.
     let node =
         if phase == MachinePhase::Running { pass.serving() } else { own_node::observe(pass)? };
     match (phase, node) {
@@ -380,7 +380,7 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
         show_stage(pass, node);
         return Err(wait_for_node(pass));
     }
-    // After its rollout was taken back, its deployment does nothing about what the agent said.
+    // After the rollback of a rollout, the deployment ignores the agent's result.
     if pass.machine.has_machine_set() && (labels.candidate || labels.result.is_none()) {
         match labels.result {
             // The deployment uncordons the Node when it removes the labels.

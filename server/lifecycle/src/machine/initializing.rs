@@ -164,7 +164,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Transition {
     Transition::To(State::Initializing)
 }
 
-/// Shows that initialization failed, in the words that upstream's consumers know.
+/// Shows a failed initialization, in the words known to upstream's consumers.
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     let (code, text) = (failure.code.name(), failure.text());
     conditions::set(pass, &INITIALIZED, false, code, &text);

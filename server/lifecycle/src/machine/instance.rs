@@ -187,7 +187,7 @@ fn note_power(pass: &mut Pass<'_>, power: Power) {
         if stopped { pass.status.stopped_since.take().or_else(|| Some(pass.now())) } else { None };
 }
 
-/// The instance was initialized, which may have started it: what was said before does not count.
+/// The instance was initialized, which may have started it: earlier reports do not count.
 pub(crate) fn forget_power(pass: &mut Pass<'_>) {
     pass.status.stopped_since = None;
 }
@@ -205,7 +205,7 @@ pub(crate) fn note_id(pass: &mut Pass<'_>) {
     }
 }
 
-/// The next pass has the Node of the instance that a driver named in this one.
+/// The next pass looks for the Node of an instance named in this pass.
 ///
 /// # Errors
 /// The Node was looked up by another provider id.

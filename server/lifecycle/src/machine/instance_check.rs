@@ -52,9 +52,9 @@ pub(crate) fn conclude(pass: &mut Pass<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Takes "none" as the answer. Two words say that an instance is gone: what a driver said by itself and a look, or two
-/// looks that are apart. One may be an error, and what lists show may lag behind a creation. This gives a Machine up
-/// and makes nothing in its place, so an error costs no second instance.
+/// Takes "none" as the answer. Two findings prove that an instance is gone: a driver's own report and a look, or two
+/// looks at different times. A single finding may be an error, and lists may lag behind a creation. The Machine is
+/// given up without a new instance in its place, so an error costs no second instance.
 fn missed(pass: &mut Pass<'_>) -> Outcome<()> {
     if !absence::proves(pass.snap, &pass.status) {
         return Ok(());

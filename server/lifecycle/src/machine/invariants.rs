@@ -1,5 +1,5 @@
-//! What must never happen, as functions of what was seen and what is about to be done. Checked by
-//! assertion in every pass of a debug build, and by tests and the simulation.
+//! Forbidden situations, as functions of the snapshot and the planned actions. Checked by assertion in every pass of a
+//! debug build, and by tests and the simulation.
 //!
 //! INV-5 is kept by drivers (every operation names the identity), INV-7 by the sessions; INV-9 and
 //! INV-10 are properties of the code, and have tests.
@@ -119,8 +119,8 @@ fn is_adoption(snapshot: &Snapshot, plan: &Plan, record: &InstanceRecord) -> boo
             || snapshot.cluster.was(&record.cluster_id))
 }
 
-/// INV-2: who acknowledges a created instance has its id in the Machine, or the intent in its
-/// status, or is deleting it.
+/// INV-2: a pass that acknowledges a created instance has its id in the Machine, or the intent in its status, or is
+/// deleting it.
 pub fn inv_2_no_forgotten_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
     let created = finished(snapshot)
         .filter(|finished| plan.acknowledge.as_ref() == Some(&finished.id))
@@ -226,8 +226,7 @@ pub fn inv_6_applied_is_proven(snapshot: &Snapshot, plan: &Plan) -> bool {
         })
 }
 
-/// INV-8: a mutation that is sent stands in the status, and one whose outcome is unknown stays
-/// there until it is resolved.
+/// INV-8: a sent mutation stands in the status, and a mutation of unknown outcome stays there until it is resolved.
 pub fn inv_8_no_lost_operation(snapshot: &Snapshot, plan: &Plan) -> bool {
     let written = plan.status.operation.as_ref().map(|intent| &intent.id);
     let sent = plan.dispatch.as_ref().filter(|dispatch| dispatch.kind().is_mutation());

@@ -43,7 +43,7 @@ pub(crate) fn found(record: &InstanceRecord) -> State {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if matches!(pass.learned.reading, Some(Reading::NotFound)) {
-        // Without an id, the driver spoke of an instance that it never named, and takes it back.
+        // Without an id, the driver reported an instance without naming it, and takes the report back.
         let unnamed = pass.machine.provider_id().is_none();
         let gone = pass.nodes().is_empty() && made_and_gone(pass);
         if gone {
@@ -106,7 +106,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     wait_for_node(pass, reason, message)
 }
 
-/// There is no cluster for its Node: it runs as soon as its instance does.
+/// Without a cluster for its Node, a Machine runs as soon as its instance does.
 fn without_nodes(pass: &mut Pass<'_>) -> Outcome {
     if let Some(what) = pooled::not_running(pass) {
         return Ok(wait_for_instance(pass, what));

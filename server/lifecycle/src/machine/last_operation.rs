@@ -120,8 +120,8 @@ impl Activity<'_> {
 }
 
 impl Pass<'_> {
-    /// Writes it down, and returns the description. A failed create is shown until one succeeds: autoscalers back off
-    /// for as long as its error code stands there. What gave the Machine up keeps the code of what failed.
+    /// Records the activity, and returns the description. A failed create is shown until one succeeds: autoscalers back
+    /// off for as long as its error code stands there. A given-up Machine keeps the code of its failure.
     pub(crate) fn show(&mut self, activity: Activity<'_>) -> String {
         let description = activity.description(self.name());
         let old = self.status.last_operation.as_ref();

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 
 use super::{health, pass::Pass};
 
-/// Changes the taints of the Node, together with what this pass changed of them already.
+/// Changes the taints of the Node, together with earlier changes of this pass.
 pub(crate) fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let patch = pass.effects.node_patch(node);

@@ -52,8 +52,8 @@ impl Wanted {
         wanted
     }
 
-    /// Takes out what no API server would accept, and names it. One bad label must not keep the
-    /// rest of the template, or the health of the Machine, from the Node.
+    /// Removes and names entries that no API server would accept. One bad label must not keep the rest of the template,
+    /// or the health of the Machine, from the Node.
     fn refuse_malformed(&mut self) -> Vec<String> {
         let mut refused = Vec::new();
         let mut keep = |good: bool, name: String| {
@@ -137,7 +137,8 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     note(pass, node, annotation::LAST_APPLIED_NODE_TEMPLATE, last.as_ref(), &wanted);
     let mut last = last.unwrap_or_default();
     if preserving::until(pass).is_some() {
-        // Preservation decides about it meanwhile, and takes it away with its end if the template does not want it any more.
+        // Preservation decides about the annotation meanwhile, and removes it at its end if the template does not want
+        // it any more.
         let key = annotation::SCALE_DOWN_DISABLED;
         if last.annotations.contains_key(key) && !wanted.annotations.contains_key(key) {
             let mark = annotation::SCALE_DOWN_DISABLED_BY_US.to_owned();
@@ -206,7 +207,7 @@ fn replaced(node: &Node, last: Option<&Wanted>, wanted: &Wanted) -> Wanted {
     }
 }
 
-/// Brings the Node from what was wanted to what is, and notes what others had there.
+/// Brings the Node from the last wanted state to the current one, and notes the values of others.
 fn replace(pass: &mut Pass<'_>, node: &Node, (last, wanted): (&Wanted, &Wanted), now: &Wanted) {
     let before = noted(node, annotation::REPLACED_BY_TEMPLATE);
     note(pass, node, annotation::REPLACED_BY_TEMPLATE, before.as_ref(), now);
@@ -214,7 +215,8 @@ fn replace(pass: &mut Pass<'_>, node: &Node, (last, wanted): (&Wanted, &Wanted),
     sync(pass.effects.node_patch(node), node, (last, wanted), &before);
 }
 
-/// The value of a label that Kubernetes itself puts on every Node: a core before this note was kept replaced it for good.
+/// The value of a label that Kubernetes itself puts on every Node: a core without this note replaced the value for
+/// good.
 fn of_kubernetes(node: &Node, key: &str) -> Option<String> {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     match key {
@@ -266,7 +268,7 @@ fn changes(
         .collect()
 }
 
-/// The order of those that are there stays; new ones follow in the order of the template.
+/// Existing taints keep their order; new taints follow in the order of the template.
 fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted, before: &Wanted) -> Vec<Taint> {
     there.retain_mut(|taint| {
         let at = |all: &[Taint]| all.iter().find(|one| same_place(one, taint)).cloned();

@@ -12,13 +12,13 @@ use crate::{
     snapshot::{DriverView, Snapshot},
 };
 
-/// Whether the instance is known to be that of the Machine: a driver made it or found it, or a pool has it.
+/// Whether the instance is known as the Machine's: a driver made or found it, or a pool has it.
 pub fn has_own_instance(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| is_found(machine, status))
 }
 
-/// The provider that has the instance, or may: what any other says of it proves nothing. `None`: no provider has one, or
-/// no create and no answer was recorded since providers are.
+/// The provider that has or may have the instance: the answers of any other provider prove nothing. `None`: no provider
+/// has one, or no create and no answer was recorded since providers are.
 pub fn holder(machine: &Machine) -> Option<ProviderName> {
     let record = machine.operation_record()?;
     let is_held = record.instance_uid.is_some()

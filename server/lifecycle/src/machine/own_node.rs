@@ -1,4 +1,4 @@
-//! The Node of a Machine that joined: its health, its finalizer, labels, annotations and taints.
+//! The Node of a joined Machine: health, finalizer, labels, annotations and taints.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
     lost::forget(pass);
 }
 
-/// Everything that the Node of a Machine carries, as one write.
+/// All upkeep of the Node of a Machine, as a single write.
 pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     let alone = pass.effects.node_patch(node).is_empty();
     let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -107,7 +107,7 @@ impl<'a> Pass<'a> {
         self.machine.is_deleting() || self.machine.phase() == MachinePhase::Failed
     }
 
-    /// Where the operation stands, with everything that this pass settled.
+    /// The state of the operation, with everything settled by this pass.
     pub(crate) fn operation_state(&self) -> OperationState<'a> {
         let snap: &'a Snapshot = self.snap;
         if self.learned.settled {
@@ -157,8 +157,8 @@ impl<'a> Pass<'a> {
         self.snap.node.all().into_iter().any(|node| by_spec(node))
     }
 
-    /// When the creation is given up; `None`: it has not begun. A Machine that another controller
-    /// began has no start of its own: its birth counts.
+    /// When the creation is given up; `None`: it has not begun. A Machine begun by another controller has no start of
+    /// its own: its birth counts.
     pub(crate) fn creation_deadline(&self) -> Option<Timestamp> {
         let begun = self.status.machine_phase() != MachinePhase::New;
         let born = self.machine.metadata.creation_timestamp.as_ref().filter(|_| begun);
@@ -290,10 +290,10 @@ impl<'a> Pass<'a> {
             }
         };
         let until = after(self.snap.now, WORTH_SAYING.saturating_sub(flight.age));
-        // One that waited in the core is sent now: that is said instead of nothing.
+        // An operation that waited in the core is sent now: the status shows the new wait instead of nothing.
         let queued = [WaitReason::OperationQueued, WaitReason::DriverUnavailable];
         let was_queued = queued.iter().any(|reason| self.has_waited_since(reason).is_some());
-        // A status that is written now anyhow says it, too.
+        // A status written now anyway shows the wait, too.
         let is_due = self.snap.unwritten.as_ref().is_some_and(|it| self.snap.now >= due(it.since));
         if self.snap.now < until && !is_due && !(was_queued && flight.place == Place::Sent) {
             return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });

@@ -49,7 +49,7 @@ fn has_failed(status: &MachineStatus) -> bool {
         || status.failure_message.is_some()
 }
 
-/// The Node was ready once; that it is not now is told by its conditions.
+/// The Node was ready once; its conditions tell the current state.
 fn has_joined(status: &MachineStatus) -> bool {
     use MachinePhase as Phase;
     // Where there are no Nodes, it is the instance that does not run.

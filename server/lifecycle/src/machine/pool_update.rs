@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{plan::EventReason, pool::is_begun, snapshot::TargetView};
 
-/// Whether it is its turn, or is not over yet.
+/// Whether the update's turn has come, or it is not over yet.
 pub(crate) fn is_due(pass: &Pass<'_>) -> bool {
     use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdating};
     let phase = pass.status.machine_phase();

@@ -1,6 +1,6 @@
-//! A Machine that is an instance of a group. Its pool made the instance and deletes it; everything between is as for any
-//! Machine. A driver is asked nothing on behalf of this one: what the infrastructure says of its instance, the pool reads.
-//! Only when the pool is gone, it is asked whether its group is there.
+//! A Machine that is an instance of a group. Its pool made the instance and deletes it; everything between is as for
+//! any Machine. No driver is asked on behalf of this Machine: the pool reads the infrastructure's state of the
+//! instance. Only when the pool is gone, a driver is asked whether the group exists.
 
 use std::time::Duration;
 
@@ -72,13 +72,13 @@ pub(crate) fn is_unsaid(pass: &Pass<'_>) -> bool {
     silent && !pass.snap.pool.is_gone()
 }
 
-/// Nothing is done for a Machine before its pool said that it has the instance.
+/// Nothing is done for a Machine before its pool confirms the instance.
 pub(crate) fn wait_for_word() -> Transition {
     wait(WaitReason::InstanceNotReady, Some(SILENT.to_owned()), None)
 }
 
-/// Nothing is drained for an instance that no driver can delete alone, unless it goes all the same, or its whole group.
-/// While no driver is there, what the last one could do is what the pool says.
+/// Nothing is drained for an instance that no driver can delete alone, unless the instance goes all the same, or the
+/// whole group does. Without a driver, the pool's status tells the abilities of the last driver.
 ///
 /// # Errors
 /// The driver cannot.

@@ -120,8 +120,7 @@ pub(crate) fn show_node(status: &mut MachineStatus, name: &str) {
     status.node_name = Some(name.to_owned());
 }
 
-/// The Node that was there last stays in the status: who looks for the Machine of a Node that is
-/// gone finds it.
+/// The last Node stays in the status: a search for the Machine of a deleted Node finds it.
 fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option<&str>) {
     if status.step == Some(MachineStep::CreateInstance) {
         (status.node_ref, status.version, status.node_name) = (None, None, None);

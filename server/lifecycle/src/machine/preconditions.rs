@@ -27,7 +27,7 @@ impl MissingPrecondition {
         matches!(self.reason, CrdsOutdated | DriverUnavailable | NotObserved)
     }
 
-    /// A wait that ends by itself, and needs no event.
+    /// A wait with an end of its own, without an event.
     pub(crate) fn until(self, until: Option<Timestamp>) -> Transition {
         wait(self.reason, Some(self.message), until)
     }

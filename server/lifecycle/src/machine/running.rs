@@ -1,4 +1,4 @@
-//! The Node is, or was, there: keep it as it has to be, and watch its health.
+//! The Node exists, or existed: keep the Node up to date, and watch its health.
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{MachinePhase, WaitReason};

@@ -33,8 +33,8 @@ pub(super) fn may_settle(pass: &Pass<'_>) -> bool {
     noted(pass, annotation::IN_PLACE_PROVIDER_SPEC).is_some()
 }
 
-/// The driver refuses a change because of these paths, or does not say why. Returns what the update in place settles of that;
-/// `None`: nothing, and it settles nothing any more.
+/// The driver refuses a change because of these paths, or does not say why. Returns what the update in place settles;
+/// `None`: nothing, and no more settling.
 pub(super) fn settle(pass: &mut Pass<'_>, fixed_paths: &[String]) -> Option<String> {
     let updated = noted(pass, annotation::IN_PLACE_PROVIDER_SPEC)?;
     let before = standing_spec(pass).unwrap_or_default();
@@ -60,7 +60,8 @@ pub(super) fn forget(pass: &mut Pass<'_>) {
     }
 }
 
-/// The spec with the values that these paths have in the updated one; all of that one if a path is in neither, or there is none.
+/// The spec with the values of these paths from the updated spec; the whole updated spec if a path is in neither, or
+/// there is none.
 fn with_paths_of(spec: &str, updated: &str, paths: &[String]) -> String {
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (mut changed, from) = (read(spec), read(updated));

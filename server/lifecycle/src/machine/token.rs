@@ -66,7 +66,7 @@ fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now))
 }
 
-/// The id of a token that is there, and that no status says: the core died before it wrote one, or a client erased it.
+/// The id of an existing token that no status records: the core died before the write, or a client erased the record.
 pub(crate) fn recall(pass: &mut Pass<'_>) {
     if let Observed::Known(token) = &pass.snap.bootstrap_token
         && pass.status.bootstrap_token_id.is_none()

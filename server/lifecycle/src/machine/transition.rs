@@ -60,7 +60,7 @@ impl Transition {
         self
     }
 
-    /// As a wait that was interrupted by attempts to end it.
+    /// Like a wait interrupted by attempts to end it.
     pub(crate) fn lasting_since(mut self, since: Option<Time>) -> Self {
         if let Self::Wait(wait) = &mut self {
             wait.since = since;

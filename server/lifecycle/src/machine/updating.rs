@@ -178,7 +178,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
 fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
     let old_spec = settled::standing_spec(pass).unwrap_or_default();
     let Some(question) = Question::about(old_spec, class, driver) else { return Ok(()) };
-    // This pass may have learned of another spec than the one that the driver was asked about.
+    // This pass may have learned of a newer spec than the spec in the question to the driver.
     let observed = Question::of(pass.machine, class, driver).as_ref() == Some(&question);
     let view = if observed { &pass.snap.review } else { &ReviewView::NotAsked };
     let review = match view {
@@ -321,7 +321,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
         if settle(pass, &paths) {
             return withdraw(pass);
         }
-        // What was refused is what was sent; the class may be another one by now.
+        // The sent spec was refused; the class may have another spec by now.
         let sent = pass.status.hot_update.as_ref().map(|update| update.spec_digest.clone());
         return refuse(pass, state, &sent.unwrap_or_default(), &text);
     }
@@ -343,7 +343,8 @@ fn settle(pass: &mut Pass<'_>, fixed_paths: &[String]) -> bool {
     true
 }
 
-/// Nothing was changed, and nothing of it is left: the update in place did it. What an earlier update began is still brought to its end.
+/// Nothing was changed, and nothing is left to change: the update in place did the work. Updates begun earlier are
+/// still finished.
 fn withdraw(pass: &mut Pass<'_>) {
     pass.end_operation();
     retry::clear(pass);

@@ -1,5 +1,5 @@
-//! The volumes leave the Node, so that they can be attached elsewhere. A deletion waits for them for as long as
-//! its drain may take; then, or when it is forced, they are taken from the Node, and that is said.
+//! The volumes leave the Node, so that they can be attached elsewhere. A deletion waits for the volumes for as long as
+//! its drain may take; afterwards, or with force, the volumes are taken from the Node, and an event says so.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -69,7 +69,7 @@ impl Hold {
 /// A leader holds the Lease with this UID: whether what stands there has to be changed.
 ///
 /// Another Lease than that of the leader before was deleted and made again: by hand, or since the
-/// API was restored object by object. The core cannot tell which, so it sets the mark.
+/// API was restored object by object. The core cannot tell the cause, so it sets the mark.
 pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
     let before = data.insert(LEASE.to_owned(), lease.to_owned());
     match before {

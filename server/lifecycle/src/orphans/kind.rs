@@ -12,7 +12,7 @@ pub enum Kind {
     /// The instance has the tags of this cluster.
     #[default]
     Ours,
-    /// It has those of a previous id of this cluster: the core there may still live.
+    /// The instance has the tags of a previous id of this cluster: the core there may still live.
     Previous,
     /// The instance has the tags of machine-controller-manager, and no UID. The tags name no namespace: the instance
     /// may belong to a namespace that is not served.

@@ -79,10 +79,9 @@ pub struct Rules {
     pub mode: Mode,
     /// How often all instances are listed, if nothing gives a reason to do it earlier.
     pub period: Duration,
-    /// From the end of the first scan that shows an orphan to the beginning of the one that
-    /// confirms it.
+    /// From the end of the first scan with an orphan to the beginning of the confirming scan.
     pub grace: Duration,
-    /// Whether those that have no tags of ours are deleted, too.
+    /// Whether orphans without tags of ours are deleted, too.
     pub delete_untagged: bool,
 }
 

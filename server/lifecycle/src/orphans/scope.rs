@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Basis {
     /// Revision of the class.
     pub class: Revision,
-    /// Its secrets, and the revision of all of them together; `None`: not all of them are there.
+    /// The class's secrets, and their common revision; `None`: a secret is missing.
     pub secret: Option<(Vec<String>, Revision)>,
 }
 
@@ -46,7 +46,7 @@ impl Scopes {
         groups
     }
 
-    /// What the driver said of the list of this class, as it is now; `None`: nothing.
+    /// The driver's name for the current list of the class; `None`: unknown.
     pub fn scope(&self, process: &str, class: &str, basis: &Basis) -> Option<&str> {
         let known = self.known.get(class).filter(|_| self.process == process)?;
         (known.basis == *basis && !known.scope.is_empty()).then_some(known.scope.as_str())

@@ -31,7 +31,7 @@ pub struct Namesake {
     pub uid: Uid,
     /// The provider id, if any.
     pub provider_id: Option<ProviderId>,
-    /// It is Failed: whatever it has not got by now, it does not get any more.
+    /// The Machine is Failed: it gets no instance any more.
     pub failed: bool,
 }
 

@@ -73,14 +73,14 @@ pub struct Orphan {
     pub provider_ids: Vec<ProviderId>,
     /// Parts that belong to no instance: kind and id of each.
     pub parts: Vec<String>,
-    /// A class that it was listed with: namespace and name.
+    /// A class of the orphan's listing: namespace and name.
     pub class: String,
     /// Whether no event has named it yet.
     pub new: bool,
 }
 
 impl Orphan {
-    /// The UID in its tags; empty if they name none.
+    /// The UID in the tags; may be empty.
     pub fn machine_uid(&self) -> &str {
         match &self.identity {
             Identity::Uid(uid) => uid.as_str(),
@@ -98,7 +98,7 @@ pub struct Suspected {
     pub since: Duration,
     /// A second scan has shown it.
     pub confirmed: bool,
-    /// Why it was kept when it was due, for people.
+    /// Why the orphan was kept when due, for people.
     pub kept: String,
     /// Deletions that failed.
     pub failures: u32,

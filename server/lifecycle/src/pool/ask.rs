@@ -87,7 +87,7 @@ pub(super) struct Wanted<'a> {
     pub(super) bring: &'a [Bring],
     /// Operations that wait for the next attempt.
     pub(super) held: &'a Held,
-    /// Until when a group that the last creation may have made may not be shown; `None`: it is known what that made.
+    /// Until when the group of the last creation may not be shown; `None`: the result of the creation is known.
     pub(super) shown_at: Option<Timestamp>,
     /// When the group is made again that the last creation may have made; `None`: now.
     pub(super) made_again_at: Option<Timestamp>,
@@ -159,8 +159,8 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     [remove, update(wanted, reading), bring(wanted), tag(wanted, reading)]
 }
 
-/// All are drained, and nothing is left to delete by name: each instance goes, is not there, or could not be deleted. The
-/// group goes with them, as one without named deletion.
+/// All are drained, and nothing is left to delete by name: each instance goes, is not there, or could not be deleted.
+/// The group goes with the Machines, like a group without named deletion.
 fn is_stuck(wanted: &Wanted<'_>, matched: &Matched<'_>) -> bool {
     let is_refused = |id: &ProviderId| wanted.refused.contains(id);
     let left = |it: &Member<'_>| {

@@ -36,8 +36,8 @@ impl Basis {
         Self { class: class.cloned(), rest: rest.cloned() }
     }
 
-    /// Whether something else failed than what is wanted now. A refusal that an older core wrote down does not say what
-    /// it was made from.
+    /// Whether something else failed than what is wanted now. A refusal recorded by an older core does not tell its
+    /// basis.
     pub(super) fn differs(&self, retry: &Retry) -> bool {
         let is_refused = retry.not_before.is_none();
         // The size counts where nothing but a change ends the wait: autoscalers change it all the time.

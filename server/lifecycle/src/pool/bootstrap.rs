@@ -1,5 +1,4 @@
-//! What the instances of a pool become Nodes with: one text for all of them, read anew in each pass, since what it says
-//! is renewed by others.
+//! The bootstrap data of a pool's instances: one text for all, read anew in each pass, since others renew its content.
 
 use ostler_api::{MachinePool, SpecDigest, bootstrap::Bootstrap};
 

@@ -40,7 +40,8 @@ pub(super) fn wanted(facts: &Facts<'_>) -> Vec<Bring> {
         let hot = !pool.is_paused() && machine.phase() != MachinePhase::Failed;
         let drained = match facts.way(*member) {
             Way::Hot if hot => false,
-            // Of one that is not asked for any more, the mark goes in this very pass, and its Node takes pods again.
+            // A Machine whose update is not asked for any more loses the mark in this very pass, and its Node takes
+            // pods again.
             Way::InPlace if in_place::is_emptied(machine) && in_place::is_asked_for(machine) => {
                 true
             }

@@ -11,7 +11,7 @@ pub fn is_marked_gone(machine: &Machine) -> bool {
     machine.annotation(INSTANCE_GONE) == Some(id) && (!id.is_empty() || machine.is_deleting())
 }
 
-/// Whether it is being deleted and has drained: no hook holds it, and its instance may go.
+/// Whether the Machine is being deleted and has drained: no hook holds it, and its instance may go.
 pub fn has_drained(machine: &Machine) -> bool {
     let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
     machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
@@ -25,7 +25,7 @@ pub(super) fn is_over(facts: &Facts<'_>) -> bool {
         return false;
     }
     let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
-    // What a creation left behind goes with a deletion, which proves that there is nothing.
+    // A deletion covers the remains of a creation, for it proves the absence of a group.
     let unconfirmed = standing.shown_at().is_some();
     standing.deleted || !asked || facts.is_group_gone() && !unconfirmed
 }

@@ -14,7 +14,7 @@ use ostler_api::{
 use super::ending::has_drained;
 use crate::retry::{RetryAction, rule};
 
-/// Whether a read says that there is no such group.
+/// Whether a read shows the absence of the group.
 pub fn is_absent(failure: &Failure) -> bool {
     let kind = OperationKind::GetPoolStatus;
     rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent
@@ -54,7 +54,7 @@ impl From<PoolInstance> for Instance {
 }
 
 impl Instance {
-    /// Whether it is on its way out, for whatever reason. Such an instance gets no Machine.
+    /// Whether the instance is on its way out, for whatever reason. Such an instance gets no Machine.
     pub const fn is_going(&self) -> bool {
         matches!(self.state, InstanceState::Deleting)
     }
@@ -65,7 +65,7 @@ impl Instance {
 pub struct Reading {
     /// The id of the group.
     pub provider_id: ProviderId,
-    /// The cluster id that its tags name; may be empty.
+    /// The cluster id in the group's tags; may be empty.
     pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: usize,
@@ -140,7 +140,8 @@ pub enum GroupView {
 }
 
 impl GroupView {
-    /// Takes in an answer that has all of one instance: from now on the read says the same, if it names it.
+    /// Takes in a complete answer about one instance: from now on the read has the answer, if the read names the
+    /// instance.
     pub fn learn(&mut self, told: PoolInstance) {
         let Self::Known(reading) = self else { return };
         let id = &told.instance.provider_id;

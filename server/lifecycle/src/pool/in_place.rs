@@ -1,5 +1,5 @@
 //! Which instances are updated in place now. The pool marks their Machines; each drains its Node, then the driver is
-//! asked, and the marks go once the instance has the model. Until its Node is used again, it counts as missing.
+//! asked, and the marks go once the instance has the model. Until its Node is used again, a Machine counts as missing.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub fn is_begun(machine: &Machine) -> bool {
     machine.annotation(annotation::UPDATE_BEGUN).is_some()
 }
 
-/// Whether its Node is drained for it: the driver may change the instance as it likes.
+/// Whether the Node is drained for the update: the driver may change the instance as it likes.
 pub fn is_emptied(machine: &Machine) -> bool {
     let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
     is_begun(machine) && !machine.is_deleting() && step == Some(&MachineStep::UpdateInstance)
 }
 
-/// Whether it is missing because of it: its Node takes no pods, or will take none soon.
+/// Whether the Machine is missing because of the update: its Node takes no pods, or will take none soon.
 pub(super) fn is_missing(machine: &Machine) -> bool {
     use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
     is_begun(machine)
@@ -75,7 +75,8 @@ fn end(facts: &Facts<'_>, member: Member<'_>) -> Option<(Arc<Machine>, Value)> {
     let works = member
         .instance
         .is_some_and(|it| matches!(it.state, InstanceState::Succeeded | InstanceState::Unknown));
-    // What the Machine says of its instance comes first: without it, it could not tell success from a wish taken back.
+    // The Machine's instance status is written first: without it, the Machine could not tell success from a cancelled
+    // wish.
     let told = machine.status.as_ref().and_then(|status| status.instance.as_ref());
     let told = told.is_some_and(|it| it.latest_model_applied);
     let done = works && told && facts.way(member) == Way::Current;
@@ -111,7 +112,7 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
             is_ready(machine) && !is_missing(machine) && !goes(machine)
         })
         .collect();
-    // What is chosen to go in this pass was chosen beside as many ready ones as its own budget asks for.
+    // Victims of this pass were chosen beside as many ready Machines as their own budget asks for.
     let chosen = victims.iter().any(|it| it.cause.is_choice());
     let fewer = if chosen { limit.min(facts.budget.unavailable) } else { limit };
     let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(fewer);

@@ -1,4 +1,4 @@
-//! What is sent to the driver of a pool, and what is written down before that.
+//! Requests to the driver of a pool, and the record before them.
 
 use ostler_api::{
     machine::Retry,

@@ -99,8 +99,8 @@ pub fn look(
     class.dispatch(id, target, request, OperationKind::GetPoolStatus.usual_time())
 }
 
-/// The Machines whose instances a read is to name, of a pool as it was before and after: a driver may make one anew while it
-/// updates it.
+/// The Machines whose instances a read is to name, of a pool before and after: a driver may remake a Machine's instance
+/// during its update.
 pub fn expected<'a>(pool: [&MachinePool; 2], machines: &'a [Arc<Machine>]) -> Vec<&'a Machine> {
     let operations = pool.into_iter().filter_map(|it| it.status.as_ref()?.operation.as_ref());
     let kind = Some(OperationKind::UpdatePoolMachine);

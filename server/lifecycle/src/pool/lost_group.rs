@@ -22,7 +22,7 @@ use crate::{
     time::after,
 };
 
-/// A group that has been there for so long since it could be made again is none of those that go at once.
+/// A group that exists for so long after the end of its wait ends the series of losses.
 const STEADY: Duration = Duration::from_mins(10);
 
 /// What is known of earlier losses. With a provider id: that group is gone, and the next one was not seen yet.

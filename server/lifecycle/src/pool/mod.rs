@@ -106,7 +106,7 @@ pub struct Snapshot {
     pub driver: DriverView,
     /// The provider that has the group, see [`holder`], if another driver serves it than that of the class.
     pub elsewhere: Option<ProviderName>,
-    /// The ids that groups of this cluster are tagged with.
+    /// The ids in the tags of this cluster's groups.
     pub cluster: ClusterIds,
     /// Its group.
     pub known: Known,
@@ -127,7 +127,7 @@ pub struct Snapshot {
 pub struct Others {
     /// The Machine that has an instance.
     pub instances: BTreeMap<ProviderId, String>,
-    /// Nodes that others have: what a driver says of one instance never drains the Node of another.
+    /// Nodes of others: a driver's answer on one instance never drains the Node of another.
     pub nodes: BTreeSet<String>,
 }
 
@@ -196,7 +196,7 @@ struct Facts<'a> {
     standing: Standing,
     /// Consecutive failures of Machines.
     streak: Streak,
-    /// How its group was lost one time after the other.
+    /// Consecutive losses of the group.
     group_retry: Option<Retry>,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
@@ -516,7 +516,7 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all
 }
 
-/// The provider that has its group, or may: what any other says of the group proves nothing.
+/// The provider that has or may have the group: the answers of any other provider prove nothing.
 pub fn holder(pool: &MachinePool) -> Option<&str> {
     let status = pool.status.as_ref()?;
     let is_held = status.provider_id.is_some() || status.operation.is_some();

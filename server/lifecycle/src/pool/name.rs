@@ -10,8 +10,8 @@ use crate::{digest, operation::Target, well_formed};
 /// Longest name of a Machine.
 const LONGEST: usize = 63;
 
-/// The value of the label that names a pool, on its Machines and in its selector: the name, or for one that is no valid
-/// value its hash, in the form that Cluster API has.
+/// The value of the label for a pool, on its Machines and in its selector: the name, or the hash of a name that is no
+/// valid value, in Cluster API's form.
 pub fn label_value(pool: &str) -> String {
     if is_label_value(pool) {
         pool.to_owned()

@@ -1,4 +1,4 @@
-//! What became of the last operation of a pool, and what waits for its next attempt.
+//! The outcome of a pool's last operation, and the operations waiting for their next attempt.
 //!
 //! After every operation the group is read again before anything is decided: the sizes are absolute, so it does not
 //! matter whether one whose outcome is unknown was carried out. The exception is an instance that was updated: the answer
@@ -31,8 +31,8 @@ pub const BURST: usize = 50;
 const MOST_REFUSED: usize = BURST + 10;
 /// So many instances whose update failed, or is not finished, hold up all others.
 const MOST_FAILING: usize = 3;
-/// How soon the driver is asked again for an instance that it could not delete, or for what it did not do although it said
-/// so, and the longest wait, as the contract has it.
+/// The first and the longest wait before the driver is asked again for an instance that it could not delete, or for
+/// work that it claimed to have done, as the contract has it.
 const REFUSED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(3));
 
 /// When a verb is tried again for which the table has no time.
@@ -63,7 +63,7 @@ pub(super) struct Standing {
     pub(super) failure: Option<(OperationKind, String)>,
     /// The end of the last creation without a known result.
     pub(super) unconfirmed_since: Option<Time>,
-    /// For how long its infrastructure may not show what was made.
+    /// For how long the infrastructure may not show a new instance.
     list_lag: Duration,
     /// What the driver said of updates of running instances.
     pub(super) hot: PoolHotUpdate,
@@ -75,7 +75,7 @@ pub(super) struct Standing {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     kinds: Vec<OperationKind>,
-    /// Of those whose update or deletion failed: others go on meanwhile.
+    /// Instances whose update or deletion failed: others go on meanwhile.
     instances: Vec<(OperationKind, ProviderId)>,
     /// When the first of them is tried again.
     pub(super) next: Option<Timestamp>,
@@ -312,7 +312,8 @@ pub(super) fn settle(
     standing
 }
 
-/// Of an older operation, which was recorded or is not waited for. A group that it made is there all the same.
+/// Passes over an older operation, which was recorded or is not waited for. A group made by such an operation exists
+/// all the same.
 fn pass_over(standing: &mut Standing, finished: &Finished) {
     if let Ok(Success::PoolChanged(record)) = &finished.outcome {
         standing.provider_id.get_or_insert_with(|| record.provider_id.clone());
@@ -483,7 +484,7 @@ pub(super) fn unfounded(facts: &Facts<'_>, next: &Dispatch) -> Option<(Timestamp
     (until > facts.snap.now).then_some((until, text))
 }
 
-/// What waits, and when the first of it is tried again.
+/// The waiting operations, with the time of the first new attempt.
 pub(super) fn held(retries: &[Retry], basis: &Basis, now: Timestamp) -> Held {
     let waits = |retry: &&Retry| {
         let over = retry.not_before.as_ref().is_some_and(|until| is_over(until.0, now, LATER));

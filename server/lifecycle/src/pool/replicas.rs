@@ -1,4 +1,4 @@
-//! How many instances a pool wants that does not say it, or that another system scales.
+//! The number of instances of a pool without `spec.replicas`, or of a pool scaled by another system.
 
 use ostler_api::{
     MachinePool,

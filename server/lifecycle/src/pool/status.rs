@@ -446,7 +446,7 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         );
         return said(type_, false, "ProviderChanged", text);
     }
-    // What became of one instance says nothing of the group.
+    // The outcome for one instance says nothing about the group.
     let of_group = |kind: &OperationKind| *kind != OperationKind::UpdatePoolMachine;
     if let Some((kind, text)) = facts.standing.failure.as_ref().filter(|it| of_group(&it.0)) {
         return said(type_, false, failed(Some(*kind)), text);
@@ -481,7 +481,7 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     said(type_, false, "WaitingForInstances", text)
 }
 
-/// What is wrong with the group, by what the driver says of it: reason and text.
+/// The trouble with the group, from the driver's answers: reason and text.
 fn trouble(facts: &Facts<'_>, status: &MachinePoolStatus) -> Option<(&'static str, String)> {
     if let GroupView::Unreadable(failure) = facts.group {
         return Some(("GetPoolStatusFailed", format!("{}: {}", failure.code, failure.text())));

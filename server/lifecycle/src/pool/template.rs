@@ -1,4 +1,4 @@
-//! The Machine of an instance, and what existing ones take over from the template of their pool.
+//! The Machine of an instance, and changes of the pool's template for existing Machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

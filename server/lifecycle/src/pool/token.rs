@@ -30,7 +30,7 @@ pub enum TokenView {
     NoCluster,
     /// The tokens could not be read, for this reason.
     Unknown(String),
-    /// The first ids that no other has, [`SLOTS`] of them.
+    /// The first ids without another owner, [`SLOTS`] of them.
     Known(Vec<Slot>),
 }
 
@@ -57,7 +57,8 @@ pub fn token_ids(pool: &MachinePool) -> impl Iterator<Item = String> {
     successors(Some(token_id(uid)), move |taken| Some(token_id_after(uid, taken))).take(TRIED)
 }
 
-/// Whether its tokens are to be looked up. Those of a pool that goes are deleted, whatever its user data ask for now.
+/// Whether its tokens are to be looked up. Tokens of a pool in deletion are deleted, whatever its user data ask for
+/// now.
 pub fn needs_tokens(
     pool: &MachinePool,
     class: &crate::snapshot::SecretView,

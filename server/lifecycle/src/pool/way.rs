@@ -21,7 +21,7 @@ pub enum Way {
     Stays,
 }
 
-/// What the choice needs of an instance and its pool.
+/// The facts of an instance and its pool for the choice.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Situation<'a> {
@@ -90,7 +90,7 @@ pub(super) fn forget_refusals(
     }
 }
 
-/// The driver said that a running instance of this model cannot get the wanted one.
+/// Records that a running instance of this model cannot get the wanted model.
 pub(super) fn refuse(
     known: &mut PoolHotUpdate,
     (from, wanted): (SpecDigest, &SpecDigest),

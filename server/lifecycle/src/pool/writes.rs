@@ -25,9 +25,9 @@ use crate::{
 
 /// How often a group is read in which nothing is to be done.
 pub const CALM: Duration = Duration::from_mins(1);
-/// How often a group is read that changes. Two looks within this time are as good as one.
+/// How often a changing group is read. Two looks within this time count as one.
 pub const BUSY: Duration = Duration::from_secs(10);
-/// When to look again at Machines that others wrote at the same time, or that are beyond what one pass writes.
+/// When to look again at Machines with concurrent writes of others, or beyond the writes of one pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The status of a pool, and its consequences for reads of the group.

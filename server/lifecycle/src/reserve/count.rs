@@ -29,7 +29,7 @@ pub enum Cause {
     TargetGone,
 }
 
-/// Decides what is to become of a reserve that is not being deleted itself: then the garbage collector deletes its Machines.
+/// Decides about a reserve. The garbage collector deletes the Machines of a reserve in deletion.
 pub fn decide(snapshot: &Snapshot) -> Decision {
     let Snapshot { reserve, machines, .. } = snapshot;
     let active: Vec<_> = machines.iter().filter(|it| is_active(it)).cloned().collect();

@@ -30,7 +30,7 @@ use crate::{
     template_identity::identity,
 };
 
-/// Whether a Machine that was in a reserve is not any more: a set took it, also where that has let it go.
+/// Whether a Machine left the reserve: a set took it, even if the set has released it since.
 pub fn is_given(machine: &Machine, reserve: &MachineReserve) -> bool {
     let of = machine.label(label::RESERVE) == Some(reserve.name());
     !of && !is_controlled_by(&machine.metadata, reserve.uid())
@@ -54,7 +54,7 @@ pub enum Target {
 pub struct Facts<'a> {
     /// Its metadata.
     pub meta: &'a ObjectMeta,
-    /// How many Machines it wants; `None`: it does not say yet.
+    /// The wanted Machines; `None`: not set yet.
     pub replicas: Option<i32>,
     /// The selector of the target's Machines.
     pub selector: Option<&'a LabelSelector>,
@@ -63,7 +63,7 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether it makes no Machines, since it has far too many.
+    /// Whether the target makes no Machines, since it has far too many.
     fn is_frozen(&self) -> bool {
         self.meta
             .labels

@@ -17,7 +17,7 @@ pub struct Size {
     pub asked: usize,
     /// So many Machines the target wants.
     pub replicas: i32,
-    /// So many it may have, by the annotation of its autoscaler.
+    /// The reserve's maximum, by the annotation of its autoscaler.
     pub most: Option<i32>,
 }
 

@@ -88,7 +88,7 @@ fn writes(snapshot: &Snapshot, decision: &Decision, made: &[String]) -> Vec<Batc
             .paced(Pace::Beside(BURST)),
         // A Machine that a set takes meanwhile belongs to the set.
         Batch::of(Part::Delete, "cannot delete a machine", delete).paced(Pace::Beside(BURST)),
-        // INV-11: not in place of one that is still there.
+        // INV-11: not in place of an existing Machine.
         Batch::of(Part::Create, "cannot create a machine", made)
             .paced(Pace::Doubling)
             .after(Part::Delete),

@@ -32,7 +32,7 @@ pub fn owner_reference(set: &MachineSet) -> OwnerReference {
     }
 }
 
-/// The Machines that the set controls, whether they match or not.
+/// The Machines that the set controls, matching or not.
 pub(super) fn controlled(snapshot: &Snapshot) -> Vec<Arc<Machine>> {
     let uid = snapshot.set.uid();
     let own = snapshot.machines.iter().filter(|it| is_controlled_by(&it.metadata, uid));

@@ -55,7 +55,7 @@ pub(super) struct Count {
     pub(super) hold: Option<Hold>,
 }
 
-/// Whether a Machine counts: one that is being deleted does not, however long that takes.
+/// Whether a Machine counts: a Machine in deletion does not, however long the deletion takes.
 pub fn is_active(machine: &Machine) -> bool {
     !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
 }
@@ -98,8 +98,8 @@ fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
     if sees { candidates.saturating_sub(wanted(&snapshot.set)) } else { 0 }
 }
 
-/// How many Machines a set wants that does not say it. A set of a deployment is scaled by that one, whose annotations it
-/// carries: an absent number is a 0 there.
+/// The replicas of a set without a number. The deployment scales its sets, whose annotations are the deployment's: an
+/// absent number is a 0 there.
 pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision {
     let set = &snapshot.set;
     // Machines not seen yet would count as well.
@@ -116,8 +116,8 @@ pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision 
     Decision { fill: Some(fill), claimed, ..Decision::default() }
 }
 
-/// Whether nothing but the object that its template names is wrong with a set of a deployment: one that was made before
-/// that was refused. The deployment replaces its Machines once it has another template.
+/// Whether the only broken rule of a deployment's set is about the object named in its template: such a set was made
+/// before the rule. The deployment replaces the Machines once it has a new template.
 pub(super) fn is_outdated(set: &MachineSet, broken: &[String]) -> bool {
     let of_template = copies::refused(&set.metadata, &set.spec.template.spec);
     broken.iter().eq(&of_template)

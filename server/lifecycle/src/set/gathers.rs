@@ -1,4 +1,4 @@
-//! For how long a set gathers changes of its Machines before it looks at them.
+//! How long a set gathers changes of its Machines before a pass.
 
 use std::time::Duration;
 

@@ -62,13 +62,13 @@ pub enum Blind {
 pub struct Snapshot {
     /// The set.
     pub set: Arc<MachineSet>,
-    /// The class of its template; `None`: it is not there.
+    /// The class of the template; `None`: the class does not exist.
     pub class: Option<Arc<MachineClass>>,
     /// Machines of the set, and Machines in the namespace without a controller.
     pub machines: Vec<Arc<Machine>>,
     /// The other sets of its namespace.
     pub others: Vec<Arc<MachineSet>>,
-    /// The template of a bootstrap provider that it names; `None`: none that may be followed.
+    /// The bootstrap template of the set; `None`: no template to follow.
     pub copies: Option<CopiesView>,
     /// What the Nodes of its Failed Machines ask for, by UID of the Machine.
     pub wishes: BTreeMap<String, NodeWish>,

@@ -1,4 +1,4 @@
-//! What existing Machines take over from a template that changed.
+//! Changes of the template that existing Machines take over.
 
 use std::sync::Arc;
 

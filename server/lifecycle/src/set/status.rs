@@ -84,7 +84,7 @@ pub fn status(
     status
 }
 
-/// Whether a status says more than the one that is stored.
+/// Whether a status says more than the stored one.
 pub fn is_news(set: &MachineSet, status: &MachineSetStatus) -> bool {
     let mut same = status.clone();
     if let Some(old) = &set.status {

@@ -60,7 +60,8 @@ pub fn template_rules(
     broken
 }
 
-/// Whether the selector is another one than the set had. A MachineDeployment that takes over a set adds its hash.
+/// Whether the selector is another one than the set had. A MachineDeployment that takes over a set adds the template
+/// hash.
 fn selector_changed(set: &MachineSet) -> bool {
     let last = set.status.as_ref().and_then(|status| status.selector.as_deref());
     let (Some(last), Some(now)) = (last, &set.spec.selector) else { return false };

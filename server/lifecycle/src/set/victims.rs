@@ -143,8 +143,8 @@ fn is_marked(machine: &Machine, set: &MachineSet) -> bool {
         && mark(machine).zip(changed()).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// Whether a Failed Machine is to be replaced: no user and no set keeps it. What its Node says is unknown while the Node cannot be
-/// read; then it stays.
+/// Whether a Failed Machine is to be replaced: no user and no set keeps it. While the Node cannot be read, its wish is
+/// unknown, and the Machine stays.
 fn is_given_up(
     machine: &Machine,
     node: Option<&NodeWish>,
@@ -160,8 +160,8 @@ fn is_given_up(
     }
 }
 
-/// Whether a MachineDeployment just moved it here after it was updated in place: it never makes others go, and is none
-/// that goes.
+/// Whether a MachineDeployment just moved the Machine here after an update in place: the Machine neither makes others
+/// go, nor goes itself.
 pub(super) fn is_handed_over(machine: &Machine) -> bool {
     machine.label(UPDATE_RESULT) == Some("successful")
 }
@@ -188,7 +188,7 @@ pub(super) fn choose(
         let given_up = is_given_up(machine, wishes.get(machine.uid()), preserved, now);
         (given_up && !streak.holds(machine)).then_some(Cause::Failed)
     };
-    // Without a surplus, nothing is compared but those that go anyhow.
+    // Without a surplus, only the Machines to be deleted anyway are compared.
     let mut ranked: Vec<_> = active
         .iter()
         .map(|machine| (machine, cause(machine)))

@@ -206,8 +206,9 @@ fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
 /// Machine, or makes one.
 const TAKEN: Answers = Answers { missing: Then::Repeat, ..Answers::OTHERS };
 
-/// INV-13: one write makes it the set's, on condition that no other set did meanwhile: controller, labels and Node template, so
-/// that its Node opens. The reserve comes first in no list any more, since autoscalers read the first owner.
+/// INV-13: one write makes the Machine the set's, on condition that no other set took it meanwhile: controller, labels
+/// and Node template, so that the Node opens. The reserve comes first in no list any more, since autoscalers read the
+/// first owner.
 fn from_reserve(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     let made = super::machine(set, machine.name());
     let others = machine.metadata.owner_references.iter().flatten();
@@ -252,7 +253,7 @@ fn delete_victim(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Wri
     Write { then: shown, ..remove(machine, cause) }
 }
 
-/// Deletes a Machine that did not change since it was chosen.
+/// Deletes a Machine that is unchanged since the choice.
 pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
     let name = machine.name();
     let note = format!("Deleted machine: {name} ({cause:?})");

@@ -48,7 +48,7 @@ impl OfInstance {
     }
 
     /// The Machine of this very instance, whose reference to the pool was removed, as a deletion does that is to leave
-    /// dependents alone. Its Node is to be drained before its instance goes, so it is the pool's again.
+    /// dependents alone. The Node must be drained before the instance goes, so the Machine is the pool's again.
     fn take_back(&self, found: &Machine) -> Found {
         if let Some(OwnerReference { kind, name: other, .. }) = controller(&found.metadata) {
             let name = found.name();

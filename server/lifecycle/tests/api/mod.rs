@@ -15,7 +15,7 @@ use ostler_lifecycle::write::{
 };
 use serde_json::{Value, json};
 
-/// The objects of one namespace, and what people were told.
+/// The objects of a namespace, and the events for people.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Api {
     objects: BTreeMap<(&'static str, String), Object>,
@@ -190,7 +190,7 @@ impl Api {
                 meta.deletion_timestamp.get_or_insert(Time(now));
             }),
         };
-        // What a patch says of the version is its condition.
+        // The version in a patch is the patch's condition.
         let before = there.meta().resource_version.clone();
         let new = with_meta(&new, |meta| meta.resource_version = before);
         if new != there {

@@ -1,4 +1,4 @@
-//! A deployment that does not say how many Machines there are to be, and one whose template names what cannot be shared.
+//! A deployment without `spec.replicas`, and a deployment whose template names an object that cannot be shared.
 
 use ostler_lifecycle::plan::EventReason;
 use serde_json::json;

@@ -84,7 +84,7 @@ impl Life {
         Self { kind, world, chosen: BTreeSet::new(), wasted: BTreeSet::new() }
     }
 
-    /// Machines that are available when what was decided has been done. The choice of an autoscaler waits for none.
+    /// Machines that stay available after the decided writes. The choice of an autoscaler waits for none.
     fn sure(&self) -> i32 {
         let mut later = self.world.clone();
         later.machines.retain(|name, _| !self.chosen.contains(name));
@@ -194,7 +194,7 @@ impl Life {
             }
             Event::Recover => self.world.recover(),
             Event::Select(index) => {
-                // Where users select, a Node that may be; else one whose turn has not come. More than the controller
+                // Where users select, a selectable Node; else a Node whose turn has not come. More than the controller
                 // selects are the user's to answer for.
                 let Some(name) = self.nth(index) else { return };
                 let Some(node) = self.world.nodes.get_mut(&name) else { return };

@@ -37,7 +37,7 @@ impl Set {
         self.available + self.unavailable + self.preserved + self.chosen
     }
 
-    /// What the set controller does: chosen machines go always, then unavailable ones first, preserved ones last.
+    /// The set controller's part: chosen machines always go, then unavailable ones first, preserved ones last.
     fn reconcile(&mut self) {
         self.terminating += std::mem::take(&mut self.chosen);
         while self.active() > self.wanted {
@@ -106,7 +106,7 @@ impl World {
         assert!(next.old.iter().all(|it| *it >= 0) && next.new >= 0, "negative: {next:?}");
         let (was, is) = (fleet.available_with(&before), fleet.available_with(&next));
         let floor = was.min(fleet.min_available());
-        // A user who wants fewer gets fewer, and preserved machines are not among those that go.
+        // A user who wants fewer machines gets fewer, and preserved machines stay.
         let fewer = scales || fleet.newest().wanted > fleet.replicas;
         let preserves = self.sets.iter().any(|set| set.preserved > 0);
         assert!(is >= floor || fewer && preserves, "takes availability: {fleet:?} {next:?}");

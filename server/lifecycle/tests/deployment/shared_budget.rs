@@ -174,7 +174,7 @@ impl World {
         assert!(taken_by_others || self.available() >= floor, "{event:?} takes one: {self:?}");
     }
 
-    /// Everything comes true that is on its way, until nothing changes.
+    /// Every pending change comes true, until nothing changes.
     fn ends(&mut self) {
         for _ in 0..500 {
             let before = (self.wanted, self.machines.clone());

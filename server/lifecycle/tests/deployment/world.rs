@@ -213,7 +213,7 @@ impl World {
         living.map(|it| it.name().to_owned()).collect()
     }
 
-    /// Lost machines run again, and those whose update was taken back.
+    /// Lost machines run again, and so do machines whose update was taken back.
     pub(crate) fn recover(&mut self) {
         for (name, machine) in &mut self.machines {
             let selected = self.nodes.get(name).is_some_and(is_selected);
@@ -257,7 +257,7 @@ impl World {
         self.count();
     }
 
-    /// Agents update the Nodes that are selected; `well`: it works out.
+    /// Agents update the selected Nodes; `well`: with success.
     pub(crate) fn agents_work(&mut self, well: bool) {
         let result = if well { "successful" } else { "failed" };
         let condition = if well { "UpdateSuccessful" } else { "UpdateFailed" };

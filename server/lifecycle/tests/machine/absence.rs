@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 
 use crate::world::{PROVIDER_ID, World, seconds};
 
-/// A create that is in flight as its Machine is deleted.
+/// A create in flight while its Machine is deleted.
 fn deleted_while_created(lag: Option<u64>) -> World {
     let mut world = World::new();
     world.list_lag = lag.map(Duration::from_secs);

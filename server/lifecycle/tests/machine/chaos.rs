@@ -48,7 +48,7 @@ enum Happening {
     Hook(bool),
     /// The Node is selected for an update in place, or is not any more.
     Select(bool),
-    /// The updating controller says how it went, or takes that back.
+    /// The updating controller reports the result, or takes the report back.
     Updated(Option<bool>),
     /// A user wants the machine kept, or does not.
     Preserve(bool),

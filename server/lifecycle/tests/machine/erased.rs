@@ -117,7 +117,7 @@ fn fields_of_ours() -> BTreeSet<String> {
     fields
 }
 
-/// What is asked of the driver in one life beyond what is asked in a quiet one, and how often.
+/// Requests to the driver in one life beyond the requests in a quiet life, with their number.
 fn beyond(quiet: &[Kind], asked: &[Kind]) -> BTreeSet<(Kind, usize)> {
     let count = |all: &[Kind], kind| all.iter().filter(|one| **one == kind).count();
     let more = |kind| (kind, count(asked, kind).saturating_sub(count(quiet, kind)));

@@ -1,4 +1,4 @@
-//! Before an update is sent: what the driver says of the class, and whose turn it is.
+//! Before an update is sent: the driver's review of the class, and the turn of the Machine.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
@@ -23,7 +23,7 @@ fn message(world: &World) -> String {
     world.status().waiting_for.unwrap().message.unwrap()
 }
 
-/// `ahead` Machines wait before this one, and no slot is free.
+/// `ahead` Machines are first, and no slot is free.
 fn full(ahead: usize, limit: usize) -> SlotView {
     SlotView { has: SlotUse::None, ahead, free: 0, limit }
 }

@@ -52,7 +52,7 @@ pub fn select(world: &mut World) {
     set(world, label::SELECTED_FOR_UPDATE, Some("true"));
 }
 
-/// A machine whose empty Node is ready for its update.
+/// A machine with an empty Node, ready for the update.
 pub fn ready() -> World {
     let mut world = World::running();
     select(&mut world);

@@ -65,7 +65,7 @@ fn the_answer_to_a_create_is_written_down_while_the_machine_is_paused() {
     assert_eq!(world.status().operation, None, "INV-8: recorded");
     assert_eq!(world.waits_for(), Some(WaitReason::Paused));
     assert_eq!(world.count(OperationKind::InitializeMachine), 0);
-    // The driver does not say by itself what is initialized, so this must not be forgotten.
+    // The driver does not report initialization by itself, so the step must not be forgotten.
     assert_eq!(world.step(), Some(MachineStep::InitializeInstance));
     resume(&mut world);
     world.settle();

@@ -22,7 +22,7 @@ use crate::{
     world::{PROVIDER_ID, World, pod},
 };
 
-/// A Machine that its pool just made for an instance.
+/// A Machine just made by its pool for an instance.
 fn pooled() -> World {
     let mut world = World::new();
     world.hold();
@@ -266,7 +266,7 @@ fn says(world: &mut World, state: &str, current: bool) {
     world.machine_mut().status.get_or_insert_default().instance = Some(said);
 }
 
-/// The pool begins the update of its instance, or ends it.
+/// The pool begins or ends the update of the instance.
 fn mark(world: &mut World, begun: bool) {
     let marks = world.machine_mut().metadata.annotations.get_or_insert_default();
     if begun {

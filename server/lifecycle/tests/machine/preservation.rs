@@ -421,7 +421,7 @@ fn a_preserved_node_is_emptied_by_force_at_the_drain_timeout_or_when_asked_to() 
     }
 }
 
-/// The pod, as it is after an eviction that failed.
+/// The pod after a failed eviction.
 fn refused(world: &World) -> PodView {
     let Observed::Known(pods) = &world.pods else { panic!("no pods") };
     let pod = pods.first().unwrap();

@@ -21,7 +21,7 @@ fn epoch() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
-/// A member that was born an hour before, with this status.
+/// A member born an hour before, with `status`.
 fn member(name: &str, status: &Value) -> Machine {
     let mut machine: Machine = serde_json::from_value(json!({
         "apiVersion": names::API_VERSION, "kind": "Machine",

@@ -74,7 +74,8 @@ const NO_VERB: Then = Then::Refused("Unsupported");
 const SEVERAL: Then = later("SeveralInstances");
 const MISSING: Then = later("InstanceMissing");
 
-/// What each code means to each of [`VERBS`]. Written by hand, so that the product's table is not what it is held against.
+/// What each code means to each of [`VERBS`]. Written by hand, so that the product's table is compared with an
+/// independent one.
 #[rustfmt::skip]
 const BY_HAND: [(ErrorCode, [Then; 5]); 17] = [
     //                               create    initialize     update    delete         read
@@ -122,7 +123,7 @@ pub(crate) fn expected(kind: Kind, code: ErrorCode, reason: &str) -> Then {
     *row.get(verb).unwrap()
 }
 
-/// What comes before the next attempt of a mutation that failed like this, by hand.
+/// The step before the next attempt of such a failed mutation, by hand.
 fn expected_first(kind: Kind, certainty: Certainty) -> Precondition {
     match (kind, certainty) {
         (Kind::GetMachineStatus, _) | (_, Certainty::NotApplied) => Precondition::Nothing,
@@ -240,7 +241,7 @@ fn wait_of(then: Then) -> Option<&'static str> {
     }
 }
 
-/// The product's table as the hand-written one says it.
+/// The product's table in the hand-written form.
 fn said(kind: Kind, code: ErrorCode, reason: &str) -> Then {
     let rule = rule(kind, code, reason, Certainty::NotApplied);
     let words = WaitReason::WORDS.iter();

@@ -134,7 +134,7 @@ fn a_machine_without_a_node_does_not_wait_for_a_target_cluster_whose_secret_is_g
     assert!(world.instances.is_empty());
 }
 
-/// A Machine that is being deleted, whose Node the API server of its cluster did not show when it was asked.
+/// A Machine in deletion, whose Node the API server of its cluster did not show when asked.
 fn unanswered(force: bool) -> World {
     let mut world = World::new();
     world.settle();

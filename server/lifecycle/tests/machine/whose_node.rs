@@ -1,4 +1,4 @@
-//! Whose a Node is, as it says beside our finalizer.
+//! The owner of a Node, as noted beside our finalizer.
 
 use std::sync::Arc;
 

@@ -546,7 +546,7 @@ impl World {
         self.instances.first().and_then(|it| it.cluster.as_deref()).unwrap_or_default()
     }
 
-    /// The core dies: what it has not written is lost.
+    /// The core dies: unwritten state is lost.
     pub fn forget_unwritten(&mut self) {
         if let Some(lost) = self.unwritten.take() {
             self.machine_mut().status = lost.stored;

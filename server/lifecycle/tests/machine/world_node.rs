@@ -46,7 +46,7 @@ impl World {
         self.put_node(node);
     }
 
-    /// The Node of this name; empty: the one of the machine.
+    /// The Node of this name; empty: the machine's Node.
     pub fn node_of(&self, name: &str) -> Node {
         if name.is_empty() {
             return self.node().clone();
@@ -56,7 +56,7 @@ impl World {
         Node::clone(found.next().unwrap_or_else(|| panic!("no node {name}: {:?}", self.node)))
     }
 
-    /// What the kubelet of the Node of this name says.
+    /// Sets the kubelet's report for the Node of this name.
     pub fn node_is_of(&mut self, name: &str, ready: &str) {
         let mut node = self.node_of(name);
         for condition in node.status.iter_mut().flat_map(|it| it.conditions.iter_mut().flatten()) {

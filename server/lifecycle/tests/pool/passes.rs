@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::world::{ALL, World, changed, driver, record, request, set_phase, victims};
 
-/// The group does what is asked, and the pool sees that.
+/// The group carries out the request, and the pool sees the result.
 fn carry_out(world: &mut World, plan: &Decision) {
     let Some(dispatch) = plan.dispatch.clone() else { return };
     let kind = dispatch.kind();

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// What the driver says of a group with these instances.
+/// The driver's answer for a group with these instances.
 fn reading(ids: &[&str]) -> Reading {
     let record = PoolRecord { provider_id: "group".into(), ..PoolRecord::default() };
     Reading::new(record, ids.iter().map(|id| instance(id, "")).collect(), Timestamp::UNIX_EPOCH)

@@ -50,7 +50,7 @@ fn make(world: &mut World, token: &TokenRequest) {
     *slot(world, &token.id) = Some(made);
 }
 
-/// What an instance is made with that the group makes from the model of this operation.
+/// The user data for instances that the group makes from the model of this operation.
 fn user_data(plan: &Decision) -> Option<String> {
     let (Request::CreatePool { model, .. } | Request::UpdatePool { model: Some(model), .. }) =
         request(plan)?

@@ -1,4 +1,4 @@
-//! How a change reaches instances that are there: as they run, in place, or by new ones.
+//! The way of a change to existing instances: while running, in place, or by replacement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn take_model(world: &mut World) {
     world.operation = OperationView::Idle;
 }
 
-/// Which instance is asked for, and whether it is drained.
+/// The requested instance, and whether it is drained.
 pub(crate) fn asked(plan: &Decision) -> Option<(String, bool)> {
     match request(plan)? {
         Request::UpdatePoolMachine { instance, drained, .. } => {

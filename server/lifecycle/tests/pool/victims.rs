@@ -1,4 +1,4 @@
-//! Which instance goes: the table of cases that a cloud's own tests have, and the ones that went wrong there.
+//! The choice of victims: the table of cases from a cloud's own tests, and the failures there.
 
 use std::collections::BTreeSet;
 
@@ -97,8 +97,7 @@ fn the_table_of_a_cloud() {
     }
 }
 
-/// The decisions of Cluster API's provider for Azure, in the order in which it makes them. An example of each kind is
-/// in `all`.
+/// The decisions of Cluster API's provider for Azure, in its own order. An example of each kind is in `all`.
 #[test]
 fn the_decisions_of_cluster_apis_provider_for_azure_one_by_one() {
     let (surge, unavailable) = (budget(1, 0), budget(0, 1));

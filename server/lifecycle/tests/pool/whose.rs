@@ -19,7 +19,7 @@ fn infrastructure(plan: &Decision) -> (&str, &str) {
     (&said.reason, &said.message)
 }
 
-/// Of three machines, whose class is one of another provider now.
+/// A pool of three machines, whose class has another provider now.
 fn moved() -> World {
     moves(World::running(3, json!({})))
 }
@@ -71,7 +71,7 @@ fn a_pool_that_is_deleted_waits_for_a_class_of_the_provider_that_has_its_group()
     assert_eq!(world.plan().finalizer, Hold::Remove);
 }
 
-/// The result of a creation is that of the provider that it was sent to.
+/// The result of a creation belongs to the provider to which it was sent.
 #[test]
 fn a_provider_has_a_group_from_the_intent_to_make_one_on() {
     let mut world = World::new(2, json!({}));

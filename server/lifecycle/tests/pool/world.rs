@@ -75,7 +75,7 @@ pub const ALL: [OperationKind; 5] = [
 ];
 
 impl World {
-    /// A pool that wants so many, with nothing behind it yet.
+    /// A pool of so many instances, with nothing behind it yet.
     pub fn new(replicas: i32, more: Value) -> Self {
         let mut spec = json!({
             "replicas": replicas,

@@ -1,4 +1,4 @@
-//! The writes of a pool: their conditions, and whose a Machine is that has the name of one to create.
+//! The writes of a pool: conditions, and the owner of a Machine with the name of a new one.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn a_group_gets_neither_the_instance_nor_the_node_of_a_machine_of_another() {
     assert_eq!(refused.refused.as_ref().unwrap().reason, EventReason::FailedCreate);
 }
 
-/// What is done about a Machine of the name of that of instance `fake:///i-1`, of a group that has these instances.
+/// The judgement of a Machine with the name for instance `fake:///i-1`, of a group with these instances.
 fn found(there: &[&str], change: Value) -> Found {
     let world = World::running(1, json!({}));
     let wanted = machine(&world.pool, &world.group.as_ref().unwrap().instances[0]);

@@ -63,7 +63,7 @@ fn one_that_is_marked_and_too_much_goes_once_and_alone() {
     assert_eq!(victims(&decide(scaled_at(3, Some(LATE)), all)), ["chosen"]);
 }
 
-/// The autoscaler lowers the replicas by those that it marked: each of the others was to stay.
+/// The autoscaler lowers the replicas by the marked Machines: the other Machines were to stay.
 #[test]
 fn a_marked_or_failed_one_that_ranks_last_goes_and_none_in_its_place() {
     let failed = json!({

@@ -149,7 +149,7 @@ proptest! {
         lowered in any::<bool>(),
         policy in 0..3_usize,
     ) {
-        // None of these phases makes a Machine go by itself.
+        // No phase of these makes a Machine go by itself.
         let phase = |index: usize| [0, 1, 2, 3, 5, 8][index];
         let one = |(index, (marked, at, created)): (usize, &(bool, usize, u32))| {
             let (priority, mark) = if *marked { (Some(1), Some(0)) } else { (None, None) };

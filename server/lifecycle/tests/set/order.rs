@@ -20,7 +20,7 @@ fn created(name: &str, at: &str) -> Arc<Machine> {
     machine(name, json!({ "metadata": { "creationTimestamp": at } }))
 }
 
-/// Each pair: the first one goes before the second one.
+/// Each pair: the first goes before the second.
 #[test]
 fn one_goes_before_the_other() {
     let key = "machinepriority.machine.sapcloud.io";

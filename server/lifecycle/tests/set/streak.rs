@@ -29,7 +29,7 @@ impl World {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
-    /// A Machine that was made now; its status comes from `change`.
+    /// A Machine made now, with its status from `change`.
     fn make(&mut self, change: Value) -> Arc<Machine> {
         self.made += 1;
         let born = Timestamp::from_second(self.now.as_second()).unwrap();

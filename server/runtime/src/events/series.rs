@@ -12,13 +12,13 @@ use super::{EventRecord, Severity};
 const SERIES_ENDS_AFTER: Duration = Duration::from_mins(6);
 /// Repetitions are written at most this often.
 pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
-/// Series that are kept; a repetition of a forgotten one becomes a new event, which is harmless.
+/// Most series kept; a repetition of a forgotten series becomes a new event, which is harmless.
 const SERIES_KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// New events of one reason that an object may have in a burst, as in client-go: notes contain driver messages, and
 /// ever new ones would fill the API server.
 const AT_ONCE: u32 = 25;
-/// After the burst, one event is written per this interval.
+/// After the burst, one event per interval is written.
 const ONE_EVERY: Duration = Duration::from_mins(5);
 
 /// The remaining writes for a reason of an object.

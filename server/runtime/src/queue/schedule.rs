@@ -156,7 +156,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes the next key for a worker. Drops its later timer: the worker sets a new one.
+    /// Takes the next key for a worker. Drops the key's later timer: the worker sets a new one.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Ready<K>> {
         let key = self.pop_next()?;
         self.disarm(&key);

@@ -82,7 +82,7 @@ where
         self.changed.notify_one();
     }
 
-    /// Adds `key` after `delay`, unless it is processed earlier: what changes meanwhile needs one pass.
+    /// Adds `key` after `delay`, unless processed earlier: the changes in between need a single pass.
     pub fn add_after(&self, key: &K, delay: Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
         self.metrics.adds.inc();

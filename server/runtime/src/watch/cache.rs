@@ -15,7 +15,7 @@ use crate::queue::Priority;
 
 use super::{Author, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
 
-/// The indexes of a kind that is cached: a value of the type is one of them.
+/// The indexes of a cached kind: a value of the type is an index.
 pub trait CacheIndex: Copy + Eq + Hash + Send + Sync + 'static {
     /// The objects.
     type Object: Resource<DynamicType = ()> + Clone + Send + Sync + 'static;
@@ -51,7 +51,7 @@ impl<K> Change<K> {
         !self.author.as_ref().is_some_and(|author| author.is(by, object))
     }
 
-    /// The object that is gone, also if another one has its name now: a list does not show what was between.
+    /// The deleted object, even if a new object has its name: a list does not show events in between.
     pub fn gone(&self) -> Option<&Arc<K>>
     where
         K: Resource,
@@ -86,11 +86,11 @@ pub enum Seen {
 struct Listing<K> {
     objects: HashMap<ObjectName, Arc<K>>,
     unreadable: HashMap<ObjectName, Broken>,
-    /// What this process wrote since the list began, and which the list may not show yet.
+    /// Names written by this process since the list began, which the list may not show yet.
     written: HashSet<ObjectName>,
 }
 
-/// A version of an object that cannot be read, and what is wrong with it.
+/// An unreadable version of an object, and the fault.
 #[derive(Debug, PartialEq, Eq)]
 struct Broken {
     version: Option<String>,
@@ -364,8 +364,8 @@ impl<I: CacheIndex> Cache<I> {
         self.write().delete(&name, revision(object))
     }
 
-    /// Completes the list of a part: returns what changed, and whether every part was listed. A list shows the objects as they
-    /// are, so all that may be newer here is what was written since it began. Anything else is from before a restore of the API.
+    /// Completes the list of a part: returns what changed, and whether every part was listed. A list shows the current
+    /// objects, so only writes since its begin may be newer here. Anything else is from before a restore of the API.
     fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<I::Object>>, bool) {
         let mut contents = self.write();
         let key = part.map(str::to_owned);

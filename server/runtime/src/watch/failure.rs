@@ -7,8 +7,7 @@ use kube::core::Status;
 use kube::runtime::watcher;
 use tracing::{debug, warn};
 
-/// An error with all that caused it: that a certificate is not trusted is far down. Causes in the error's own text are
-/// not repeated.
+/// An error with all its causes: an untrusted certificate is far down. Causes in the error's own text are not repeated.
 pub fn causes(failure: &(dyn Error + 'static)) -> String {
     if let Some(said) = message(failure) {
         return said;

@@ -13,7 +13,7 @@ pub struct Found<K> {
     pub objects: Vec<Arc<K>>,
     /// Names of unreadable objects.
     pub unread: Vec<ObjectName>,
-    /// What is wrong with the first of these, for people.
+    /// The fault of the first unreadable object, for people.
     pub unreadable: Option<String>,
 }
 

@@ -1,15 +1,15 @@
 //! Caches of API objects, filled by watches.
 //!
 //! Each kind has a [`Cache`]: trimmed objects and their indexes under one lock, so that an index never disagrees with
-//! the objects. Each watch is a task with its own backoff, so a broken one never slows another. The answers to our
-//! own writes go into the cache as well ([`Cache::update`]), so that a worker never sees an object older than its own
-//! last write. What others knew before is kept until the event of the write arrives: it is a change to them, and names
-//! its [`Author`], which need not be told.
+//! the objects. Each watch is a task with its own backoff, so a broken one never slows another. The answers to our own
+//! writes go into the cache as well ([`Cache::update`]), so that a worker never sees an object older than its own last
+//! write. The state that others knew before is kept until the event of the write arrives: the write is a change to
+//! them, and names its [`Author`], which need not be told.
 //!
 //! Kept by hand: kube's reflector `Store` has no indexes and does not take the answers to our own writes.
 //!
-//! An object that cannot be read blocks no other: it is skipped, logged once for each revision and counted. It does
-//! not count as absent: the cache keeps its last readable version and reports that it exists
+//! An object that cannot be read blocks no other: it is skipped, logged once for each revision and counted. Such an
+//! object does not count as absent: the cache keeps its last readable version and reports the object as existing
 //! ([`Cache::has_unreadable`]), so that nothing is deleted because the object is missing.
 
 mod author;

@@ -25,7 +25,7 @@ pub trait OrphanDesk: Send + Sync + 'static {
 pub struct OrphanReport {
     /// The longest known first.
     pub orphans: Vec<ReportedOrphan>,
-    /// The mark by which orphans are only reported, if it stands.
+    /// The mark by which orphans are only reported, if set.
     pub hold: Option<ReportedHold>,
     /// The settings of the core say to report orphans only.
     pub report_only: bool,
@@ -64,7 +64,7 @@ pub struct ReportedOrphan {
     pub fate: OrphanFate,
     /// Deletions that failed.
     pub failures: u32,
-    /// Why it is kept, for people; empty if it is not.
+    /// Why the orphan is kept, for people; empty if not kept.
     pub kept: String,
 }
 
@@ -82,7 +82,7 @@ pub enum OrphanFate {
 /// Why nothing was shown or changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no mark of that time; what there is instead.
+    /// No mark of the given time exists; the current state instead.
     NoSuchHold(String),
     /// The API server could not be asked.
     Unavailable(String),

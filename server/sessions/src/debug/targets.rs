@@ -11,7 +11,7 @@ pub trait Targets: Send + Sync + 'static {
     fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget>;
 }
 
-/// What an operation on an object needs to know of it.
+/// The facts about an object for an operation on it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KnownTarget {
     /// Its UID.

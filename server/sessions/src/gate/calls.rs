@@ -24,10 +24,10 @@ const REQUEST_BYTES: usize = 64 << 10;
 /// What a peer may send on a connection before it is read, in bytes.
 pub(crate) const WINDOW: u32 = 256 << 10;
 
-/// Calls that a connection may have open, as many as RFC 9113 recommends at least. Also one that is refused immediately stays
-/// with the core until its peer has read the answer.
+/// Calls that a connection may have open, as many as RFC 9113 recommends at least. Even a call refused immediately
+/// stays with the core until its peer has read the answer.
 const STREAMS: u32 = 100;
-/// Streams of a connection that the core resets for what its peer did wrong; they do not count as open.
+/// Most streams of a connection that the core resets for the peer's errors; such streams do not count as open.
 const RESETS: usize = 1024;
 
 /// A server whose connections hold a bounded number of calls. tonic's own has no bound, nor has hyper's.
@@ -149,7 +149,7 @@ where
     }
 }
 
-/// A stream that its peer gave up is one that broke: under the code CANCELLED it would end as if the peer had said all.
+/// A stream given up by its peer is broken: under the code CANCELLED it would end as if the peer had said all.
 fn broken(status: Status) -> Status {
     if status.code() != Code::Cancelled {
         return status;

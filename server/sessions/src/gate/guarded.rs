@@ -14,8 +14,8 @@ use tonic::transport::server::Connected;
 use super::{Admission, Gate, Pass, Refusal, state};
 
 impl Gate {
-    /// Connections admitted by this gate; others are closed. Errors of accepting are waited out by
-    /// those who accept.
+    /// Connections admitted by this gate; others are closed. The accepting code waits out errors of
+    /// accepting.
     pub fn guard<I, IO, E>(
         &self,
         incoming: I,

@@ -109,8 +109,8 @@ struct Table {
     of_principal: HashMap<Arc<str>, usize>,
 }
 
-/// What connections are told apart by: nothing on this host, where one user can be many, else the
-/// address; of IPv6 the part that is given to one customer.
+/// The key of a peer: nothing on this host, where one user can be many, else the address; of IPv6 the part that a
+/// customer gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Host(Option<IpAddr>);
 

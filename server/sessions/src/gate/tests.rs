@@ -31,7 +31,7 @@ fn the_oldest_that_nobody_knows_goes_when_there_are_too_many() {
     let over: Vec<bool> = strangers.iter().map(is_over).collect();
     assert_eq!(over, [true, false, false, false, false]);
     assert!(!is_over(&known));
-    // A driver that comes always has a place, and keeps it once it is known.
+    // A driver that comes always gets a place, and keeps it once known.
     let driver = enter(&gate, HERE);
     driver.pass().known("another").unwrap();
     let _more: Vec<_> = (0..4).map(|_| enter(&gate, HERE)).collect();

@@ -1,4 +1,4 @@
-//! A session ends in band: it gets nothing new, what runs may finish, and then it goes.
+//! A session ends in band: no new operations, the running ones may finish, and then the session closes.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ impl Hub {
         self.sessions.iter().find(|(_, session)| session.id == id).map(|(key, _)| *key)
     }
 
-    /// For how long a session may live: what it was opened with must be good all the time, and
-    /// not all sessions of a core may end in the same moment. `None`: nothing ends it; a driver
-    /// that does not keep what it has over a loss would pay for a new session with its operations.
+    /// For how long a session may live: what it was opened with must be good all the time, and not all sessions of a
+    /// core may end in the same moment. `None`: nothing ends the session; a driver that forgets its operations at a
+    /// loss would pay for a new session with them.
     pub(super) fn max_age(
         &self,
         id: &str,
@@ -111,7 +111,7 @@ impl Hub {
     }
 }
 
-/// However long a driver says that it takes to end.
+/// Limit of the time that a driver may announce for its end.
 const LONGEST_DRAIN: Duration = Duration::from_hours(24);
 /// However soon the token ends: a driver needs time to do anything at all.
 const MIN_AGE: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ impl Hub {
         self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
     }
 
-    /// The driver answered a heartbeat with what it works on.
+    /// The driver answered a heartbeat with its running operations.
     ///
     /// The driver accepted every operation in its list. An operation that the driver accepted, did not complete and
     /// does not list twice in a row is lost: a completion under way would have come before the answer, on the same

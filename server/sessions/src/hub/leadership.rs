@@ -69,7 +69,7 @@ impl Hub {
         }
     }
 
-    /// Whether no driver looks anything up for this core, which goes.
+    /// Whether no driver looks anything up for this ending core.
     pub(crate) fn is_wound_down(&self) -> bool {
         let reads = |it: &Op| matches!(it.place, Place::Sent(_)) && !it.kind.is_mutation();
         match self.leadership {

@@ -37,7 +37,7 @@ const TARGETS: u8 = 3;
 /// The two ends of a call.
 type Call = (oneshot::Sender<Box<Answer>>, oneshot::Receiver<Box<Answer>>);
 
-/// The hub and what the world around it has seen.
+/// The hub and the observations of the world around it.
 struct World {
     hub: Hub,
     now: Instant,
@@ -303,7 +303,7 @@ impl World {
         abandoned.map(|id| self.outcomes.remove(id.as_str()));
     }
 
-    /// Does what the hub asks for, and looks at it closely.
+    /// Carries out the hub's requests, with checks.
     fn settle(&mut self) {
         loop {
             let mut effects = Vec::new();

@@ -57,12 +57,12 @@ pub(crate) struct Op {
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
     pub(crate) since: Instant,
-    /// When it came into the queue, or to its driver.
+    /// When the operation entered the queue, or went to its driver.
     pub(crate) placed: Instant,
     pub(crate) timeout: Duration,
-    /// When its time is up, or that of its stay in the queue or among the results.
+    /// When the operation times out, or its stay in the queue or among the results does.
     pub(crate) ends: Instant,
-    /// When the driver must have accepted it; `None`: it has, or it was not sent.
+    /// When the driver must have accepted the operation; `None`: accepted, or not sent.
     pub(crate) accept_by: Option<Instant>,
     pub(crate) lane: Lane,
     pub(crate) owner: Owner,
@@ -74,7 +74,7 @@ pub(crate) struct Op {
     pub(crate) progress: Option<Progress>,
     /// How often the driver was asked to say how far it is.
     pub(crate) interval: Option<Duration>,
-    /// Nothing was heard of it for too many of these.
+    /// Nothing was heard of the operation for too many intervals.
     pub(crate) stalled: bool,
     /// The checkpoint that the controllers got last, and when.
     pub(crate) reported: Option<(Instant, String)>,
@@ -144,7 +144,7 @@ impl Op {
         }
     }
 
-    /// Bytes of it that the driver may not have read.
+    /// Bytes of the operation that the driver may not have read.
     pub(crate) fn unread(&self) -> usize {
         if self.accepted() { 0 } else { self.bytes }
     }

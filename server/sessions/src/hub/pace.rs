@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{Rate, TokenBucket};
 
-/// What holds operations of one provider back though there is credit.
+/// The reasons to hold back operations of a provider in spite of credit.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     bucket: Option<TokenBucket>,

@@ -7,7 +7,7 @@ use ostler_api::operation::Lane;
 
 use super::OperationId;
 
-/// What goes first within a lane: what is cheap, then what frees something, then the rest.
+/// The order within a lane: cheap operations, then operations that free resources, then the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Read,

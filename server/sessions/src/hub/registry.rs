@@ -249,8 +249,8 @@ impl Hub {
         }
     }
 
-    /// A new process came: the one before it in its pod, or on its host, is dead if its stream ended,
-    /// and the core does not wait for its return. It says nothing of those of other names: all
+    /// A new process came: its predecessor in the pod, or on the host, is dead if its stream ended,
+    /// and the core does not wait for a return. Nothing follows for drivers of other names: all
     /// streams may have ended for one reason, and the others come back in a moment.
     fn succeed(&mut self, now: Instant, driver: &Introduction, principal: &str) {
         let dead = self.lost.iter().filter(|(_, lost)| {

@@ -1,4 +1,4 @@
-//! A driver comes back with operations, or without those it had.
+//! A driver comes back with operations, or without its former ones.
 //!
 //! A driver's word grants nothing. An operation sent by this core is matched with the core's
 //! memory: the same provider, principal and instance. An operation sent by an earlier core is
@@ -34,8 +34,8 @@ enum Ruling {
 type Unwanted = &'static str;
 
 impl Hub {
-    /// Settles everything that a session of this instance had in flight, and everything that the
-    /// driver holds.
+    /// Settles all operations that a session of this instance had in flight, or that the driver
+    /// holds.
     pub(super) fn resume(
         &mut self,
         now: Instant,
@@ -263,9 +263,9 @@ impl Hub {
         Ruling::Adopted
     }
 
-    /// The driver does not have an operation that was sent to it. If it keeps what it has over a
-    /// loss, and it is the process that had the session, the operation never arrived and goes to the
-    /// session that is active now.
+    /// The driver does not have an operation that was sent to it. If the driver keeps operations
+    /// over a loss, and it is the process of the lost session, the operation never arrived and goes
+    /// to the session that is active now.
     fn not_held(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let driver = self.sessions.get(&key).map(|session| &session.driver);
         let retains = driver.is_some_and(|driver| {

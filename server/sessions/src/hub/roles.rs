@@ -58,8 +58,8 @@ impl Hub {
         }
     }
 
-    /// Tells the controllers whether operations are sent to a provider now. Each such word costs a look at all its Machines,
-    /// so of a driver that says another thing again and again they hear the last one of a second.
+    /// Tells the controllers whether operations are sent to a provider now. Each event costs a look at all Machines of
+    /// the provider, so of a driver that changes again and again the controllers hear the last state of a second.
     pub(super) fn turned(&mut self, provider: &ProviderName) {
         let ready = self.providers.get(provider).is_some_and(|record| record.announced);
         let provider = provider.clone();

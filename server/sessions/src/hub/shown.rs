@@ -118,7 +118,7 @@ impl Hub {
         .unwrap_or_default()
     }
 
-    /// The session that `wanted` names: by its id, or the active one of a provider.
+    /// The session named by `wanted`: by id, or the active session of a provider.
     pub(crate) fn select(&self, wanted: &SessionSelector) -> Option<Selected> {
         let provider = self.options.canonical(wanted.provider.as_str());
         let active = self.providers.get(&provider).and_then(|record| record.active);

@@ -1,4 +1,4 @@
-//! Everything that is due at some time, in one queue.
+//! All timers, in one queue.
 
 use ostler_api::ProviderName;
 use std::cmp::Reverse;
@@ -42,8 +42,8 @@ pub(crate) enum Timer {
     Drained(SessionKey),
 }
 
-/// At most one time for each timer. Nearly every one is cleared before it is due: it is left in the queue then, until most of
-/// the queue is such.
+/// At most one time for each timer. Nearly every timer is cleared early: it is left in the queue then, until most of
+/// the queue is cleared timers.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// Every time that counts, and times that do not count any more.

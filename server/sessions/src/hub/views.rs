@@ -44,9 +44,9 @@ impl Scope {
 pub(crate) enum Denial {
     /// The principal has no such session.
     SessionOver,
-    /// The Welcome of its session said that the operation is cancelled.
+    /// The Welcome of the session cancelled the operation.
     OperationCancelled,
-    /// No operation in flight on its session is about that.
+    /// No operation in flight on the session concerns the requested object.
     NotInFlight,
 }
 
@@ -210,7 +210,7 @@ impl Hub {
         })
     }
 
-    /// The class that an operation of this stream is about.
+    /// The class of an operation of this stream.
     pub(crate) fn class_of(&self, key: SessionKey, operation: &str) -> Option<ObjectRevision> {
         let operation = self.operations.get(operation)?;
         matches!(operation.place, Place::Sent(session) if session == key)
@@ -231,7 +231,7 @@ impl Hub {
         operation.map_or(Duration::ZERO, |operation| now - operation.placed)
     }
 
-    /// What `principal` may see for an operation that is in flight on its live session.
+    /// The data that `principal` may read for an operation in flight on its live session.
     pub(crate) fn scope(&self, principal: &str, session: &str, operation: &str) -> Option<Scope> {
         let operation = self.operations.get(operation)?;
         let Place::Sent(key) = operation.place else { return None };

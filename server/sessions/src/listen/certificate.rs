@@ -9,9 +9,9 @@ use crate::PeerCertificate;
 /// Longest identity that counts; SPIFFE's own limit.
 const IDENTITY_BYTES: usize = 2048;
 
-/// Whom a verified client certificate speaks for: its SPIFFE id, else its first DNS name, else,
-/// if it has no alternative names at all, its common name. `None` if it has no name, or more than
-/// one SPIFFE id.
+/// The identity in a verified client certificate: its SPIFFE id, else its first DNS name, else,
+/// without any alternative name, its common name. `None` if it has no name, or more than one SPIFFE
+/// id.
 pub(super) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let identity = match certificate.subject_alternative_name().ok()? {

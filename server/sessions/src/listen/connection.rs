@@ -11,7 +11,7 @@ use tonic::transport::server::Connected;
 
 use crate::Peer;
 
-/// An accepted connection, and who is at its other end.
+/// An accepted connection, and its peer.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) wire: Wire,

@@ -1,7 +1,7 @@
 //! Where drivers dial in: plaintext on loopback, TLS anywhere, unix sockets.
 //!
-//! Each listener has an accept loop of its own; what they accept comes out of one stream, with the
-//! [`Peer`](crate::Peer) of each connection beside it.
+//! Each listener has an accept loop; accepted connections come out of one stream, with the
+//! [`Peer`](crate::Peer) beside each.
 
 mod accept;
 mod address;

@@ -80,7 +80,7 @@ struct State {
     config: Arc<ServerConfig>,
     /// When the certificate in use ends, in seconds since 1970.
     not_after: i64,
-    /// What was read last, whether it was good or not.
+    /// The files of the last read, good or not.
     seen: Contents,
     /// Whether these files are in use. Other files are tried again: they may only not be valid yet.
     is_used: bool,
@@ -237,7 +237,7 @@ fn build(files: &TlsFiles, contents: &Contents, now: i64) -> Result<(ServerConfi
         .with_single_cert(chain, key)
         .map_err(pair)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // Every connection proves itself anew: a resumed one would not notice that a certificate ended.
+    // Every connection authenticates anew: a resumed one would not notice an expired certificate.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok((config, not_after))

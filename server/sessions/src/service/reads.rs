@@ -135,7 +135,7 @@ pub(super) async fn secret(
     })
 }
 
-/// The class of the operation, if this is its secret.
+/// The class of the operation, if the secret is the class's.
 fn entitled(shell: &Shell, scope: &Scope, wanted: &ObjectRevision) -> Option<ClassReference> {
     let class = class_reference(scope.covering(wanted)?);
     // The class may be another provider's by now, and so is its secret then.

@@ -16,8 +16,7 @@ use crate::session::Close;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
 
-/// Frames that are handled together if they are there together: a driver accepts an operation and
-/// completes it in one breath.
+/// Most frames handled together: a driver accepts an operation and completes it in one breath.
 const AT_ONCE: usize = 32;
 
 /// Opens a stream. Answers before the driver has said anything: a client may wait for the head of
@@ -81,8 +80,8 @@ enum End {
     Broken(Status),
 }
 
-/// Puts the next frame into `read`, with those that are there already; the end of the stream if it comes after
-/// them. Nothing is read past an error: what follows is the middle of a frame.
+/// Puts the next frame into `read`, with waiting ones; the end of the stream if it comes after them. Nothing is read
+/// past an error: the rest is the middle of a frame.
 fn together(
     frames: &mut Streaming<RegisterRequest>,
     mut next: Option<Result<RegisterRequest, Status>>,

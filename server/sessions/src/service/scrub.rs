@@ -1,4 +1,4 @@
-//! What drivers say is for people's eyes: it must not hold what only drivers may know.
+//! Drivers' texts are for people's eyes: they must not hold the secrets of drivers.
 
 use ostler_proto::Scrubber;
 use ostler_proto::v1alpha1::operation_completed::Outcome;
@@ -45,7 +45,7 @@ pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mu
 struct Text<'a> {
     said: &'a mut String,
     most: usize,
-    /// It is kept as it is or not at all: the driver gets it back.
+    /// The text is kept whole or not at all: the driver gets it back.
     whole: bool,
 }
 
@@ -92,8 +92,8 @@ fn texts(frame: &mut Frame) -> Option<(String, Vec<Text<'_>>)> {
     }
 }
 
-/// What events and status show of an answer: the paths that a driver says it applied, what it finds in a spec, what is
-/// wrong with an instance or a group, and why it deleted an instance not.
+/// The parts of an answer in events and status: the applied paths, findings in a spec, faults of an instance or a
+/// group, and reasons against the deletion of an instance.
 fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<Text<'a>>) {
     let Some(response) = &mut result.response else { return };
     if let Response::UpdateMachine(it) = response {

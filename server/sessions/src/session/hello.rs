@@ -47,7 +47,7 @@ pub(crate) struct Introduction {
     pub(crate) retains: bool,
     /// Whether it says how far operations are.
     pub(crate) progresses: bool,
-    /// For how long its infrastructure may not show what was made, if it says so.
+    /// For how long the infrastructure may not show a new instance, if given.
     pub(crate) list_lag: Option<Duration>,
     /// The comparison of Nodes' provider ids with the driver's.
     pub(crate) provider_ids: ProviderIdComparison,

@@ -21,7 +21,7 @@ use tonic::Status;
 
 pub(crate) use self::frame::json_name;
 
-/// Frames that a reader may be behind before it loses some. A frame takes some kilobytes at most.
+/// Frames that a reader may lag behind without loss. A frame takes some kilobytes at most.
 const BEHIND: usize = 1024;
 /// Concurrent readers: each costs time for every frame.
 const READERS: usize = 8;

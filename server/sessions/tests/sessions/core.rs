@@ -90,7 +90,7 @@ impl ClassSource for Classes {
     }
 }
 
-/// What a core of an earlier term wrote down of an operation before it sent it.
+/// A former core's record of an operation, made before the send.
 pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
     RecordedOperation {
         operation_id: held.operation_id.clone().into(),

@@ -1,4 +1,5 @@
-//! The service of the admin listener: who is connected, what is under way, one operation by hand.
+//! The service of the admin listener: connected drivers, running operations, and an operation by
+//! hand.
 
 use std::sync::Arc;
 use std::time::Duration;

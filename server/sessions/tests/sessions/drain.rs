@@ -126,7 +126,7 @@ async fn nobody_waits_for_a_driver_past_the_end_that_it_gave_itself() {
     assert_eq!(before.elapsed().as_secs(), 10, "not the whole resume window");
 }
 
-/// The driver says that it ends after so many seconds.
+/// The driver announces its end in so many seconds.
 async fn ends_in(driver: &mut Driver, seconds: i64) {
     let drain_deadline = Some(prost_types::Duration { seconds, nanos: 0 });
     let readiness = Readiness::Draining.into();

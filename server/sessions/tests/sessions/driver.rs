@@ -191,7 +191,7 @@ impl Driver {
         }
     }
 
-    /// The next frame, which must be an operation; it is accepted.
+    /// The next frame, which must be an operation; accepts it.
     pub(crate) async fn take(&mut self) -> Operation {
         let operation = self.receive().await;
         self.accept(&operation.operation_id).await;

@@ -423,7 +423,7 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     // Ended: nothing happens.
     core.sessions.cancel(&"op-2".into(), "no");
     assert_eq!(driver.cancelled().await, "op-2");
-    // With a lost driver: it is told when it comes back.
+    // With a lost driver: the driver is told when it comes back.
     driver.handled().await;
     drop(driver);
     core.provider_gone().await;
@@ -437,8 +437,8 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     assert_eq!(driver.acknowledged().await, "op-3");
 }
 
-/// Found by trying: an operation that was cancelled on its way to a driver that never got it was sent
-/// again, and that driver never heard of the cancel.
+/// Found by trying: an operation cancelled on its way to a driver that never got it was sent again, and the driver
+/// never heard of the cancel.
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_was_cancelled_and_never_arrived_is_not_sent_again() {
     for before in [true, false] {

@@ -1,4 +1,4 @@
-//! Operations that reach a driver when it has begun to end.
+//! Operations that reach a driver after the begin of its end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Proofs of life, and what else drivers say with them; how fast they may come.
+//! Heartbeats with their content, and the limit of the rate.
 
 use std::time::Duration;
 

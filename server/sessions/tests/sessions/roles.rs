@@ -39,7 +39,7 @@ async fn f06_the_first_is_active_and_the_second_stands_by_until_the_first_goes()
     promoted(&mut standby).await;
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     assert_eq!(standby.take().await.operation_id, "op-2");
-    // The first may come back with its operation: its target waits.
+    // The first driver may come back with its operation: the target waits.
     assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     let busy = core.sessions.submit(delete("op-3", "uid-1"));
     assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".into() }));

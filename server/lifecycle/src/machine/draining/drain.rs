@@ -1,4 +1,4 @@
-//! The pods leave a Node: one drain, whatever it is for.
+//! The pods leave a Node: the same drain for every purpose.
 //!
 //! Each pass is short: it asks for what can be asked for now, says what is left, and rests. One
 //! deadline counts from when the drain was asked for; after it, or when the operator or a lost Node
@@ -40,7 +40,7 @@ const DRAINED: MachineConditionType = MachineConditionType::Drained;
 /// deletion of the Machine nor now.
 pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
     if !is_for(pass, &purpose) || is_finished(pass, &purpose) {
-        // Who cordoned the Node stays known, whatever it was for.
+        // The author of the cordon stays known, whatever its purpose.
         let before = pass.status.drain.take();
         let for_another = (purpose != DrainPurpose::Deletion).then_some(purpose);
         pass.status.drain = Some(DrainProgress {
@@ -127,7 +127,7 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, force: bool) -> Outcome<()> {
     }
     let lives_on = !is_for(pass, &DrainPurpose::Deletion);
     if lives_on && !stored(pass).is_some_and(|drain| drain.cordoned) {
-        // That it was us comes before the cordon: else no core would take that back.
+        // Our authorship is recorded before the cordon: else no core would uncordon the Node.
         pass.step(Some(MachineStep::CordonNode));
         return Err(wait(WaitReason::NodeNotCordoned, None, Some(pass.snap.now)));
     }
@@ -222,7 +222,7 @@ pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
     text
 }
 
-/// Writes down that volumes were still attached at the deadline, and that nothing waits for them.
+/// Records that volumes were still attached at the deadline, and are not waited for.
 pub(crate) fn finish_with_volumes(pass: &mut Pass<'_>, text: &str) {
     if let Some(drain) = &mut pass.status.drain {
         drain.forced = true;

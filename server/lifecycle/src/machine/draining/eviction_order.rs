@@ -46,7 +46,7 @@ pub(super) struct Hold {
 }
 
 impl EvictionOrder {
-    /// Records how the volumes stand, and says whose turn it is.
+    /// Records the state of the volumes, and chooses the pods to evict now.
     pub(super) fn of(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Self {
         let snap = pass.snap;
         let queue: Vec<&PodView> =
@@ -104,7 +104,7 @@ const fn is_to_be_asked(pod: &PodView) -> bool {
     !pod.terminating && pod.refused.is_none()
 }
 
-/// When a pod that is terminating holds the next ones no more: as upstream, after its grace and the time for its volumes.
+/// Until when a terminating pod holds the next pods: as upstream, until after its grace and the time for its volumes.
 pub(super) fn holds_until(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
     let ends_at = pod.ends_at.filter(|_| !pod.claims.is_empty())?;
     Some(after(ends_at, pass.snap.settings.detach_timeout))
@@ -133,8 +133,8 @@ fn follow(pass: &mut Pass<'_>, view: &VolumesView, queue: &[&PodView]) {
     }
 }
 
-/// Finds out what the infrastructure calls the volumes: from the driver if it can say, else, and
-/// for volumes that are none of its own, by their CSI handles.
+/// Finds the infrastructure's names of the volumes: from the driver if able, else, and for foreign volumes, from their
+/// CSI handles.
 fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
     let handle = |name: &str| {
         let facts = view.claims.values().find(|facts| facts.name == name);

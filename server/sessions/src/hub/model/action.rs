@@ -34,7 +34,7 @@ pub(super) enum Action {
         operation: u8,
         checkpoint: u8,
     },
-    /// The stream ends: the driver ends it, or it breaks.
+    /// The stream ends: by the driver, or broken.
     Break {
         session: u8,
         in_order: bool,

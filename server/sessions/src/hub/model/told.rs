@@ -13,8 +13,8 @@ pub(super) struct Told {
 }
 
 impl World {
-    /// What the controllers know about an operation that has no outcome. What they hear now was so when
-    /// the hub said it, and may be over: more than one thing may be due in one step.
+    /// The controllers' knowledge about an operation without an outcome. An event was true when the hub sent it, and
+    /// may be over: several timers may be due in one step.
     pub(super) fn tell(&mut self, id: &str) -> &mut Told {
         assert_eq!(self.outcomes.get(id), Some(&0), "{id} does not run");
         self.told.entry(id.to_owned()).or_default()
