@@ -18,7 +18,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Concurrent connections, unless the descriptors were shared out: people and their tools.
 const CONNECTIONS: usize = 64;
-/// Every call here is authenticated, and the one whose request is a whole operation.
+/// Every call here is authenticated; the large call is the one with a whole operation.
 const OWN: &str = "/";
 const LARGE: &str = "/ostler.driver.v1alpha1.DriverDebugService/Invoke";
 

@@ -24,7 +24,7 @@ pub(crate) enum Access {
     File(PathBuf),
 }
 
-/// What stands for [`Access::InCluster`] on the command line; upstream's word.
+/// The word for [`Access::InCluster`] on the command line, as upstream.
 const IN_CLUSTER: &str = "inClusterConfig";
 
 impl FromStr for Access {

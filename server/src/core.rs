@@ -35,7 +35,7 @@ use crate::access::{Access, DriverToken, TOKEN_AUDIENCE};
 use crate::admin::AdminListener;
 use crate::health::{self, Health};
 
-/// What a core is made of.
+/// The options of a core.
 #[derive(Clone)]
 pub struct CoreOptions {
     /// How the controllers behave.
@@ -58,11 +58,11 @@ pub struct CoreOptions {
     pub adoption: Duration,
     /// The source of the time.
     pub clock: Clock,
-    /// Which cluster the Nodes of Machines join.
+    /// The cluster that Nodes of Machines join.
     pub target: TargetCluster,
 }
 
-/// Which cluster the Nodes of Machines join.
+/// The cluster that Nodes of Machines join.
 #[derive(Clone, Default)]
 pub enum TargetCluster {
     /// The cluster with the Machines.
@@ -187,7 +187,7 @@ impl Core {
         options: CoreOptions,
         registry: &mut Registry,
     ) -> BoxFuture<'_, anyhow::Result<Self>> {
-        // Without this every small frame waits for the acknowledgement of the one before.
+        // Without TCP_NODELAY every small frame waits for the acknowledgement of the frame before.
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         Self::start(client, incoming, options, registry)
     }
@@ -258,8 +258,8 @@ impl Core {
         let stop = CancellationToken::new();
         let (told, leading) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        // Listens whether or not this process leads: a driver that dials in to the wrong one is told so, and
-        // need not find out by waiting. Ends when leadership does.
+        // Listens whether or not this process leads: a driver that dials in to the wrong process is told so, and need
+        // not find out by waiting. Ends when leadership does.
         let over = leadership_over(controllers.leadership(), told, stop.clone());
         let drivers = serve(sessions.clone(), Box::pin(over));
         tasks.spawn(async move { drivers.await.context("drivers cannot be served") });
@@ -350,7 +350,7 @@ impl Core {
     /// Waits until this core leads and takes drivers.
     ///
     /// # Errors
-    /// A part of it failed for good.
+    /// A part of the core failed for good.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         let leads = self.leads();
         tokio::select! {
@@ -396,7 +396,7 @@ impl Core {
         }
     }
 
-    /// What is known of orphans.
+    /// The known orphans.
     ///
     /// # Errors
     /// The API server did not answer.
@@ -415,7 +415,7 @@ impl Core {
         if let Some(error) = first.and_then(failed) {
             return error;
         }
-        // What serves drivers ends with leadership, and may end before the controllers say why: those
+        // The listeners for drivers end with leadership, and may end before the controllers say why: the controllers
         // write their last events first. Nothing acts as the leader any more by then.
         let reason = timeout(STOP, async {
             while let Some(ended) = self.tasks.join_next().await {
@@ -429,7 +429,7 @@ impl Core {
         reason.unwrap_or_else(|| anyhow::anyhow!("a part of the core ended by itself"))
     }
 
-    /// Ends the core immediately, like a crash. Nothing of it runs any more then.
+    /// Ends the core immediately, like a crash. Nothing of the core runs any more then.
     pub async fn abandon(mut self) {
         self.tasks.shutdown().await;
     }

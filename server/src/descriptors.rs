@@ -1,5 +1,5 @@
-//! File descriptors: as many as the system gives, and shared out so that no listener can take those
-//! of another, nor those of the store.
+//! File descriptors: as many as the system gives, and shared out so that no listener can take
+//! another's, nor the store's.
 
 use anyhow::Context as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// For everything that is no accepted connection: the store, logs, connections to API servers and
 /// to a Docker Engine, the pipes of drivers, TLS handshakes and drivers of the first proposal.
 const RESERVE: u64 = 512;
-/// Most connections of one listener. More cost memory, and no cluster has so many nodes and drivers.
+/// Most connections of a listener. More cost memory, and no cluster has so many nodes and drivers.
 const MOST: u64 = 4096;
 /// Most connections of each listener that a few people and programs use: admin, metrics.
 const MOST_PEOPLE: u64 = 64;
@@ -40,8 +40,8 @@ pub fn shares(descriptors: u64) -> Shares {
     }
 }
 
-/// Whatever fails, the process goes on with the current limit. Whatever fails, the process goes on
-/// with what it has.
+/// Asks the system for as many descriptors as this process may have, logs the number, and shares them out. After a
+/// failure the process goes on with the current limit.
 pub fn raise() -> Shares {
     let descriptors = raised().unwrap_or_else(|error| {
         tracing::warn!(error = format!("{error:#}"), "the limit of open files stays as it is");

@@ -22,7 +22,7 @@ pub(crate) struct ElectionArgs {
 }
 
 impl ElectionArgs {
-    /// Refuses limits that do not go together. The factor is that of client-go: its waits are up to so much longer.
+    /// Refuses limits that do not go together. The factor is client-go's: its waits are up to so much longer.
     ///
     /// # Errors
     /// A flag asks for it.

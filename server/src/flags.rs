@@ -1,4 +1,4 @@
-//! What becomes of a command line of machine-controller: each flag is put before the core's own parser.
+//! Translates a command line of machine-controller: each flag is put before the core's own parser.
 
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory as _, Parser as _};
@@ -9,7 +9,7 @@ use crate::upstream::normal;
 /// The name that the parser wants first.
 const PROGRAM: &str = "ostler-server";
 
-/// What the core makes of a command line.
+/// The core's reading of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
     /// The flags, in order.
@@ -29,7 +29,7 @@ pub struct Flag {
     pub becomes: Becomes,
 }
 
-/// What becomes of a flag.
+/// The effect of a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Becomes {
     /// The same flag of the core, with the core's help text.
@@ -42,7 +42,7 @@ pub enum Becomes {
     Unknown,
 }
 
-/// What the core makes of these arguments, the name of the program left out.
+/// The core's reading of the arguments, without the name of the program.
 pub fn command_line(args: impl IntoIterator<Item = String>) -> CommandLine {
     let command = Args::command();
     let mut rest = normal(args).peekable();

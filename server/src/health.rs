@@ -27,7 +27,7 @@ const NOT_STARTED: &str = "the API server has not answered yet";
 /// How long a connection lives: clients do not authenticate here. Scrapers connect again.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 
-/// What the listener shows: nothing yet while the core waits for the API server.
+/// The listener's content: nothing yet while the core waits for the API server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health(Arc<OnceLock<Shown>>);
 

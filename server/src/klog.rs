@@ -1,4 +1,4 @@
-//! The logging flags of machine-controller-manager: those of component-base and klog.
+//! The logging flags of machine-controller-manager, from component-base and klog.
 
 use clap::{ArgAction, Args, ValueEnum};
 

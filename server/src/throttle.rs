@@ -1,5 +1,5 @@
-//! At most so many requests a second of each client, as upstream has them: every clientset of it has a limiter of its
-//! own. Here a single connection serves all clients, so the request's path tells its client.
+//! At most so many requests a second of each client, as upstream: every clientset there has its own limiter. Here a
+//! single connection serves all clients, so the request's path tells its client.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -53,7 +53,7 @@ impl Client {
     }
 }
 
-/// Holds requests up so that those of each client keep to a rate. All clones share the buckets.
+/// Holds requests up so that each client keeps to a rate. All clones share the buckets.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     /// One bucket for each client. A waiting request stands in the queue of the bucket's lock, and a request that is

@@ -70,7 +70,7 @@ impl UpstreamArgs {
     /// Refuses what would mean something else here.
     ///
     /// # Errors
-    /// A flag asks for what is not there.
+    /// A flag asks for something missing.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.leader_elect_resource_lock != "leases" {
             let lock = &self.leader_elect_resource_lock;
@@ -85,7 +85,7 @@ impl UpstreamArgs {
         Ok(())
     }
 
-    /// Says what has no effect.
+    /// Reports flags without effect.
     pub(crate) fn tell(&self) {
         for flag in self.without_effect() {
             tracing::warn!(flag, "this flag has no effect");
@@ -125,7 +125,7 @@ impl UpstreamArgs {
         self.klog.logging_format
     }
 
-    /// What is logged if RUST_LOG does not say. The library's line for each failed request is in the core's own.
+    /// The log filter if RUST_LOG does not say. The library's line for each failed request is in the core's own.
     pub(crate) const fn filter(&self) -> &'static str {
         match self.v {
             None | Some(0..=3) => "info,kube_client::client::builder=off",

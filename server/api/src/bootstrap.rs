@@ -1,4 +1,4 @@
-//! How an instance is to become a Node: `spec.bootstrap` of a Machine, and what is known of it.
+//! How an instance becomes a Node: `spec.bootstrap` of a Machine, and the known data.
 
 use std::fmt;
 
@@ -104,7 +104,7 @@ pub struct NodeRef {
 }
 
 open_enum! {
-    /// How far the bootstrap of a Machine is. A word that is not ours is the bootstrap provider's.
+    /// The stage of a Machine's bootstrap. A word that is not ours is the bootstrap provider's.
     pub enum BootstrapPhase {
         /// The data are not there yet.
         Pending = "Pending",
@@ -118,7 +118,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// How far the instance of a Machine is.
+    /// The stage of a Machine's instance.
     pub enum InfrastructurePhase {
         /// No driver was asked to make it.
         Pending = "Pending",

@@ -44,8 +44,8 @@ const fn wide(name: &'static str, type_: &'static str, path: &'static str) -> Co
     Column { name, type_, path, wide: true }
 }
 
-/// Status, Age, Node and ProviderID are upstream's, by name, path and order; the others say where a
-/// Machine is and why. What is shown with `-o wide` only comes after ProviderID.
+/// Status, Age, Node and ProviderID are upstream's, by name, path and order; the others say where a Machine is and why.
+/// Columns only for `-o wide` come after ProviderID.
 const MACHINE_COLUMNS: &[Column] = &[
     column("Status", "string", ".status.currentStatus.phase"),
     column("Age", "date", ".metadata.creationTimestamp"),
@@ -340,7 +340,8 @@ const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
     ),
 ];
 
-/// What neither upstream nor we act on, as far as it can be said in a definition cheaply. An API server that knows no rules stores the object, and its condition says the same.
+/// Rules against values that neither upstream nor we act on, as far as a definition can express them cheaply. An API
+/// server that knows no rules stores the object, and its condition says the same.
 const FLEET_RULES: [(&str, &str); 2] = [
     ("has(self.selector)", "selector is missing"),
     (
@@ -373,8 +374,8 @@ const STRATEGY_RULES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Clients that know machine-controller-manager's fields alone write deployments whole: Gardener's cluster-autoscaler at each
-/// scale. Without these two another template would follow from that, and all Machines would be replaced.
+/// Clients that know machine-controller-manager's fields alone write deployments whole: Gardener's cluster-autoscaler
+/// at each scale. Without these two rules such a write would change the template, and all Machines would be replaced.
 const FIELDS_STAY: [(&str, &str); 2] = [
     (
         "!has(oldSelf.template) || !has(oldSelf.template.spec) || !has(oldSelf.template.spec.version) \
@@ -407,7 +408,7 @@ const COUNTS: [&str; 5] = [
     "autoPreserveFailedMachineMax",
 ];
 
-/// What sets and deployments have in common. `replicas` has no default: an absent number must be visible, since a
+/// The common limits of sets and deployments. `replicas` has no default: an absent number must be visible, since a
 /// client that leaves it out may mean 0, or leave the number to an autoscaler.
 fn scaled(root: &mut JSONSchemaProps) {
     let Some(spec) = property(root, "spec") else { return };

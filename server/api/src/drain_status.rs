@@ -1,4 +1,4 @@
-//! How far the drain of a Node is, as it stands in the status of its Machine.
+//! The progress of a Node's drain, in the status of its Machine.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -76,7 +76,7 @@ impl DrainProgress {
         self.purpose.clone().unwrap_or(DrainPurpose::Deletion)
     }
 
-    /// The same drain, before anything of it was counted.
+    /// The same drain, with its counts reset.
     #[must_use]
     pub fn renewed(&mut self) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl DrainProgress {
 }
 
 open_enum! {
-    /// What a Node is drained for.
+    /// The purpose of a Node's drain.
     pub enum DrainPurpose {
         /// The Machine is being deleted.
         Deletion = "Deletion",

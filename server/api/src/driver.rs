@@ -73,7 +73,7 @@ impl ErrorCode {
 }
 
 crate::closed_enum! {
-    /// What a failed mutation left behind.
+    /// The certainty about the effects of a failed mutation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(i32)]
     pub enum Certainty {
@@ -103,13 +103,13 @@ impl Certainty {
 }
 
 crate::closed_enum! {
-    /// A verb of the driver contract. The numbers are those of the arms of the request.
+    /// A verb of the driver contract. The numbers are the numbers of the request's arms.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[repr(i32)]
     pub enum OperationKind {
         /// Make the instance of a machine.
         CreateMachine = 20,
-        /// Finish what is to be done once after the instance exists.
+        /// Finish the one-time work after the instance exists.
         InitializeMachine = 21,
         /// Bring a running instance to the current spec of its class.
         UpdateMachine = 22,
@@ -121,11 +121,11 @@ crate::closed_enum! {
         ListMachines = 25,
         /// Name the volumes behind persistent volumes.
         GetVolumeIds = 26,
-        /// Check a provider spec, or a change of it.
+        /// Check a provider spec, or a change of the spec.
         ValidateClass = 27,
         /// Make the group of a pool.
         CreatePool = 30,
-        /// Change the size of a group, or what it makes instances from.
+        /// Change the size or the model of a group.
         UpdatePool = 31,
         /// Make a group with its instances go away.
         DeletePool = 32,

@@ -1,10 +1,10 @@
-//! What drivers tell without being asked.
+//! Drivers' unasked reports.
 
 use crate::ProviderId;
 use crate::Uid;
 use std::time::Duration;
 
-/// What happened to an instance, or is about to.
+/// A past or coming event of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintKind {
     /// The instance is gone.
@@ -15,7 +15,7 @@ pub enum HintKind {
     Termination,
     /// The infrastructure will work on it.
     Maintenance,
-    /// What was announced is over, or was called off.
+    /// The announced event is over, or was called off.
     NoticeOver,
 }
 

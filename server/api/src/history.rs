@@ -1,5 +1,4 @@
-//! What happened to a Machine lately: enough for a reader who comes late to follow, and never more
-//! than a screen.
+//! Recent history of a Machine: enough for a reader who comes late, and never more than a screen.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;

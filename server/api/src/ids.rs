@@ -109,10 +109,10 @@ text_type! {
     /// UID of an object of Kubernetes.
     pub struct Uid;
 
-    /// Which infrastructure a driver serves: `MachineClass.provider`, e.g. `fake.ostler.dev`.
+    /// The infrastructure that a driver serves: `MachineClass.provider`, e.g. `fake.ostler.dev`.
     pub struct ProviderName;
 
-    /// What the infrastructure calls an instance, equal to `Node.spec.providerID`; empty where it is not known.
+    /// The infrastructure's name of an instance, equal to `Node.spec.providerID`; empty if not known.
     pub struct ProviderId;
 
     /// State of a class or of a secret. Compared for equality only; empty: no particular one.
@@ -122,7 +122,7 @@ text_type! {
     pub struct SpecDigest;
 }
 
-/// How the provider id of a Node is compared with that of an instance: as the infrastructure compares its ids.
+/// The comparison of a Node's provider id with an instance's: as the infrastructure compares its ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProviderIdComparison {
     /// To the letter.
@@ -184,7 +184,7 @@ impl ProviderId {
     }
 
     /// Whether `id` may be this id in another spelling: both differ in nothing but capitals, slashes, the scheme, and a
-    /// prefix before the path of one. For people alone: a spelling proves nothing.
+    /// prefix before one path. For people alone: a spelling proves nothing.
     pub fn is_spelled(&self, id: &str) -> bool {
         let (own, other) = (path(self.as_str()), path(id));
         let one_ends_the_other = own.ends_with(&other) || other.ends_with(&own);

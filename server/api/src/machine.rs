@@ -114,8 +114,7 @@ impl Machine {
         self.is_deleting() || drain.is_some_and(|drain| !drain.finished)
     }
 
-    /// Whether a user applied it, with kubectl or server-side: the next time, kubectl or the API server compares with what was
-    /// applied before.
+    /// Whether a user applied the Machine, with kubectl or server-side: the next apply compares with the last one.
     pub fn was_applied(&self) -> bool {
         let managers = self.metadata.managed_fields.iter().flatten();
         self.annotation(names::annotation::LAST_APPLIED_CONFIGURATION).is_some()
@@ -136,7 +135,7 @@ impl Machine {
             .any(|one| one.controller == Some(true) && one.kind == names::MACHINE_POOL)
     }
 
-    /// The instance, if one is known. Upstream writes an empty string for none.
+    /// The provider id, if known. Upstream writes an empty string for none.
     pub fn provider_id(&self) -> Option<&ProviderId> {
         self.spec.provider_id.as_ref().filter(|id| !id.is_empty())
     }

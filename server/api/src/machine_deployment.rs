@@ -210,7 +210,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What a condition of a MachineDeployment is about.
+    /// The subject of a condition of a MachineDeployment.
     pub enum MachineDeploymentConditionType {
         /// Whether enough Machines are available.
         Available = "Available",
@@ -222,8 +222,8 @@ open_enum! {
         Frozen = "Frozen",
         /// `False` while its spec is refused; absent otherwise. Ours.
         Valid = "Valid",
-        /// `True` while half of its Machines or more are lost: one is replaced, and the others wait. Absent otherwise.
-        /// Ours.
+        /// `True` while half of its Machines or more are lost: one Machine is replaced, and the others wait. Absent
+        /// otherwise. Ours.
         MassFailure = "MassFailure",
         /// `False` while an annotation of autoscalers says nothing that they can follow; absent otherwise. Ours.
         AutoscalerLimits = "AutoscalerLimits",

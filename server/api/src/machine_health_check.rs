@@ -61,7 +61,7 @@ pub struct MachineHealthCheckSpec {
     pub remediation: Option<Remediation>,
 }
 
-/// Fields that say the same, in the form of v1beta1 and that of v1beta2.
+/// Equivalent fields, in the forms of v1beta1 and of v1beta2.
 pub mod fields {
     /// How long a Machine without a Node may exist.
     pub const STARTUP_TIMEOUT: [&str; 2] =
@@ -206,7 +206,7 @@ open_enum! {
     }
 }
 
-/// What a check says against a Machine, in annotation `ostler.dev/unhealthy` on it, as JSON.
+/// The finding of a check against a Machine, as JSON in the Machine's annotation `ostler.dev/unhealthy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnhealthyMark {
@@ -295,7 +295,7 @@ impl MachineHealthCheckSpec {
         self.remediation.as_ref()?.trigger_if.as_ref()
     }
 
-    /// Pairs of fields, of the one form and the other, that say the same thing, and are both there.
+    /// Pairs of equivalent fields of both forms that are both set.
     pub fn said_twice(&self) -> impl Iterator<Item = [&'static str; 2]> {
         let checks = self.checks.as_ref();
         let trigger = self.trigger_if();

@@ -316,7 +316,7 @@ open_enum! {
         Oldest = "Oldest",
         /// The newest.
         Newest = "Newest",
-        /// Any, and the same one in each pass.
+        /// Any Machine, and the same Machine in each pass.
         Random = "Random",
     }
 }

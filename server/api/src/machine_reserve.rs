@@ -57,7 +57,7 @@ pub struct TargetRef {
 }
 
 open_enum! {
-    /// What the taint of a Node in reserve does.
+    /// The effect of the taint on a Node in reserve.
     pub enum TaintEffect {
         /// Pods without a toleration are not scheduled there.
         NoSchedule = "NoSchedule",

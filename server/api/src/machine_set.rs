@@ -1,4 +1,4 @@
-//! MachineSet: keeps a number of Machines of one template.
+//! MachineSet: keeps a number of Machines of the same template.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use kube::CustomResource;
@@ -168,7 +168,7 @@ pub struct MachineSummary {
 }
 
 open_enum! {
-    /// What a condition of a MachineSet is about.
+    /// The subject of a condition of a MachineSet.
     pub enum MachineSetConditionType {
         /// A Machine could not be created or deleted.
         ReplicaFailure = "ReplicaFailure",

@@ -195,7 +195,7 @@ pub struct InstanceStatus {
 }
 
 open_enum! {
-    /// What an infrastructure does with an instance of a group.
+    /// The infrastructure's state of an instance of a group.
     pub enum InstanceState {
         /// The instance is being made.
         Creating = "Creating",
@@ -493,7 +493,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// How far a hot update is.
+    /// The state of a hot update.
     pub enum HotUpdateState {
         /// Sent, or about to be.
         Processing = "Processing",

@@ -1,4 +1,4 @@
-//! What the metadata of an object says.
+//! Facts in the metadata of an object.
 
 use crate::names::finalizer;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     MachineSet,
 };
 
-/// The same questions to the metadata of each kind. Methods of the kinds and not of a trait: `kube::ResourceExt` has
-/// one of these names with another answer.
+/// The same questions to the metadata of each kind. The kinds have methods and not a trait: `kube::ResourceExt` has a
+/// method of the same name with another answer.
 macro_rules! metadata_of {
     ($($kind:ty),+) => {$(
         impl $kind {

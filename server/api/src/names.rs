@@ -64,7 +64,7 @@ pub mod label {
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
     /// On a Machine, a Go bool: drain and delete by force.
     pub const FORCE_DELETION: &str = "force-deletion";
-    /// On a Machine, `True`: a drain that is none of a deletion uses force.
+    /// On a Machine, `True`: a drain without a deletion uses force.
     pub const FORCE_DRAIN: &str = "force-drain";
     /// On a Node, any value: it may be updated in place, once it is selected.
     pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
@@ -116,13 +116,13 @@ pub mod annotation {
     pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
     /// On a MachinePool, MachineSet or MachineDeployment: the least that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-    /// The same on a MachineSet or MachineDeployment, as Cluster API's provider of the cluster-autoscaler calls it for the
-    /// API group of these kinds.
+    /// The same on a MachineSet or MachineDeployment, under the name in Cluster API's provider of the
+    /// cluster-autoscaler for this API group.
     pub const AUTOSCALER_MIN_OF_GROUP: &str =
         "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";
     /// The most that an autoscaler may ask for, on the same kinds and on MachineSets.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-    /// The same for the API group of these kinds.
+    /// The same for this API group.
     pub const AUTOSCALER_MAX_OF_GROUP: &str =
         "machine.sapcloud.io/cluster-api-autoscaler-node-group-max-size";
     /// Ours, on a MachineDeployment, MachineSet or MachinePool: which of its annotations
@@ -247,7 +247,7 @@ pub mod annotation {
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
-    /// Ours, on a Machine: what was asked of its driver, see [`OperationRecord`](crate::OperationRecord).
+    /// Ours, on a Machine: the request to its driver, see [`OperationRecord`](crate::OperationRecord).
     pub const OPERATION: &str = "ostler.dev/operation";
     /// Ours, on a Machine that is being deleted: the provider id of an instance that its driver calls
     /// not ours. The Machine goes, and the instance stays.

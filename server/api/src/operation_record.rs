@@ -1,8 +1,8 @@
 //! The operation in flight, recorded where a client that knows only upstream's status cannot erase it.
 //!
-//! A program that was built with machine-controller-manager's types and writes the status of a Machine (its
-//! MachineSet controller does, and tools that PUT whole objects) erases every field of ours. What the safety of an
-//! instance hangs on stands in an annotation as well, which such a client keeps.
+//! A program that was built with machine-controller-manager's types and writes the status of a Machine (its MachineSet
+//! controller does, and tools that PUT whole objects) erases every field of ours. Facts that protect an instance stand
+//! in an annotation as well, which such a client keeps.
 
 use crate::{ProviderName, Uid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {
-    /// UID of the Machine. A record of another one is void: it came with a dump, a copy or a template.
+    /// UID of the Machine. The record of another Machine is void: it came with a dump, a copy or a template.
     #[serde(rename = "machineUID")]
     pub machine_uid: Uid,
     /// See [`MachineStatus::instance_uid`].
@@ -44,7 +44,7 @@ pub struct OperationRecord {
 impl OperationRecord {
     /// The wanted record of a Machine with this status, and its provider.
     pub fn of(machine: &Machine, status: &MachineStatus, provider: Option<ProviderName>) -> Self {
-        // One that takes over the instance of a Machine that runs is no creation, and may be repeated.
+        // A takeover of a running Machine's instance is no creation, and may be repeated.
         let begun = status.creation_started_at.is_some();
         let creates = |it: &&OperationIntent| {
             let kind = it.operation_kind();

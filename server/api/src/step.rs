@@ -3,11 +3,11 @@
 use crate::open_enum::open_enum;
 
 open_enum! {
-    /// What is being done for a Machine.
+    /// The current step of a Machine.
     pub enum MachineStep {
         /// Look the instance up, and make it if there is none.
         CreateInstance = "CreateInstance",
-        /// Finish what is to be done once after the instance exists.
+        /// Finish the one-time work after the instance exists.
         InitializeInstance = "InitializeInstance",
         /// Wait until the Node is there and healthy.
         JoinNode = "JoinNode",
@@ -57,7 +57,7 @@ open_enum! {
         ValidateClass = "ValidateClass",
         /// Make the group of a pool.
         CreatePool = "CreatePool",
-        /// Change the size of a group, or what it makes instances from.
+        /// Change the size or the model of a group.
         UpdatePool = "UpdatePool",
         /// Make a group go away.
         DeletePool = "DeletePool",

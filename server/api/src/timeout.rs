@@ -5,9 +5,9 @@ use std::{borrow::Cow, time::Duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A time limit in the spec of a Machine, kept as it was written. The schema takes whatever Go's
-/// `time.ParseDuration` takes; one that is negative counts as zero. One that is stored and malformed, or longer than Go's
-/// 292 years, counts as absent.
+/// A time limit in the spec of a Machine, kept as it was written. The schema takes all values of Go's
+/// `time.ParseDuration`; a negative value counts as zero. A stored malformed value, or a value longer than Go's 292
+/// years, counts as absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout(String);
 
@@ -53,7 +53,7 @@ impl From<&str> for Timeout {
     }
 }
 
-/// What Go's `time.ParseDuration` takes; both letters for micro, as there.
+/// The syntax of Go's `time.ParseDuration`; both letters for micro, as there.
 const PATTERN: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
 impl JsonSchema for Timeout {

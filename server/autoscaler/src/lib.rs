@@ -8,7 +8,7 @@ mod service;
 pub use listener::AutoscalerListener;
 pub use service::{Autoscaler, routes};
 
-/// The messages, the service and a client of it.
+/// The messages, the service and its client.
 #[expect(
     missing_docs,
     clippy::all,

@@ -79,7 +79,7 @@ impl AutoscalerListener {
     }
 }
 
-/// Who connects to loopback or enters a socket is trusted; any other client shows a certificate.
+/// Clients on loopback or on a socket are trusted; any other client shows a certificate.
 fn admit(request: Request<()>, secured: bool) -> Result<Request<()>, Status> {
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
     let who = match (&peer.certificate, &peer.process) {

@@ -1,4 +1,4 @@
-//! The service: what is asked comes from the caches, what is to change goes to the API server.
+//! The service: answers come from the caches, changes go to the API server.
 
 use std::time::Duration;
 
@@ -122,8 +122,8 @@ fn instance(of: Instance) -> crate::wire::Instance {
     crate::wire::Instance { id: of.id, status: Some(status) }
 }
 
-/// What the group says, and for the rest the defaults of the caller: an autoscaler takes what is missing for 0. Each time is
-/// said in both ways.
+/// The group's options, and for the rest the caller's defaults: an autoscaler takes an absent option for 0. Each time
+/// is given in both ways.
 fn options(own: Options, given: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions {
     let google = |it: Option<GoogleDuration>| it.and_then(|it| Duration::try_from(it).ok());
     let kubernetes = |it: Option<KubernetesDuration>| {
@@ -161,7 +161,7 @@ fn options(own: Options, given: NodeGroupAutoscalingOptions) -> NodeGroupAutosca
     }
 }
 
-/// Whether the caller still sees a Node closed, as one in reserve. The call has no taints, but this annotation is
+/// Whether the caller still sees a Node closed, like a Node in reserve. The call has no taints, but this annotation is
 /// written with the taints. Counted in its group by now, the Node would be room that no pod can have, and the
 /// autoscaler would ask for more.
 fn is_seen_in_reserve(node: &ExternalGrpcNode) -> bool {

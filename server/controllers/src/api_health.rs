@@ -99,7 +99,7 @@ pub(crate) struct ApiHealth {
     check: ApiCheck,
     clock: DebugClock,
     known: Mutex<Reachability>,
-    /// What the last check failed with.
+    /// The failure of the last check.
     cause: Mutex<Option<Arc<str>>>,
     check_now: Notify,
     frozen: Gauge,
@@ -154,7 +154,7 @@ impl ApiHealth {
         ApiView { cause: self.cause(), ..self.known.lock().view(now) }
     }
 
-    /// What came instead of an answer to the last check.
+    /// The failure in place of an answer to the last check.
     pub(crate) fn cause(&self) -> Option<Arc<str>> {
         self.cause.lock().clone()
     }

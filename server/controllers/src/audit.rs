@@ -1,10 +1,10 @@
-//! Audit log of deletions by the core: events of one target, names and ids only.
+//! Audit log of deletions by the core: events of the audit target, names and ids only.
 
 use ostler_api::{Machine, ProviderId, ProviderName};
 use ostler_lifecycle::machine::abandoned;
 use ostler_lifecycle::orphans::{Orphan, Owner};
 
-/// The target of these events.
+/// The target of the audit events.
 const TARGET: &str = "ostler::audit";
 /// The actor.
 const WHO: &str = "core";

@@ -87,7 +87,7 @@ impl Scaler {
         Self::new((stores, writer, recorder), settings, clock)
     }
 
-    /// Whether the caches show what there is. Until they do, a group would seem to be gone.
+    /// Whether the caches are complete. Until they do, a group would seem to be gone.
     pub fn is_synced(&self) -> bool {
         let Stores { machines, classes, sets, deployments, targets, .. } = &self.stores;
         let fleet = !self.runs_sets || sets.is_synced() && deployments.is_synced();
@@ -139,13 +139,13 @@ impl Scaler {
         found.into_iter().map(member).collect()
     }
 
-    /// What a Node of a group would look like; `None`: its class does not say.
+    /// The shape of a future Node of a group; `None`: not in its class.
     pub fn shape(&self, group: &Group) -> Option<Shape> {
         let class = ObjectName::new(group.id().namespace, &group.template().class.name);
         Shape::of(&*self.stores.classes.get(&class)?, group.template())
     }
 
-    /// The group of a Node, also of one that is not there yet. `None`: it is in none, as a Machine in reserve.
+    /// The group of a Node, even of a future Node. `None`: in no group, like a Machine in reserve.
     pub fn group_of(&self, node: NodeName<'_>) -> Option<Group> {
         let group = match [node.provider_id, node.name].into_iter().find_map(Placeholder::read) {
             Some(Placeholder::Missing(namespace, pool, _)) => {
@@ -170,8 +170,9 @@ impl Scaler {
         }
     }
 
-    /// The Machine of a Node: by the provider id, as that is compared, else by the name, unless that Node has another id. Of
-    /// several, one that a driver made, the oldest: anyone may write an id or a label who may write Machines.
+    /// The Machine of a Node: by the provider id, as compared by the driver, else by the name, unless the named Node
+    /// has another id. Of several Machines, the oldest with an instance from a driver: any writer of Machines may write
+    /// an id or a label.
     fn machine_of(&self, node: NodeName<'_>) -> Option<Arc<Machine>> {
         let placeholder = [node.provider_id, node.name].into_iter().find_map(Placeholder::read);
         if let Some(Placeholder::Machine(namespace, name)) = placeholder {
@@ -200,7 +201,7 @@ impl Scaler {
         first(exact).or_else(|| first(alike())).or_else(|| first(named()))
     }
 
-    /// What a Node is in a group.
+    /// The meaning of a Node in a group.
     fn named(&self, node: NodeName<'_>, group: &GroupId) -> Named {
         let ids = || [node.provider_id, node.name].into_iter();
         let missing = || ids().find_map(|id| What::missing(id, group));
@@ -292,7 +293,7 @@ impl Scaler {
     }
 }
 
-/// The class, if autoscalers are to read something else of it.
+/// The class, if autoscalers are to read a change in it.
 pub(crate) fn shown_otherwise(
     change: &crate::watch::Change<MachineClass>,
 ) -> Option<&Arc<MachineClass>> {
@@ -306,7 +307,7 @@ pub(crate) fn is_scaled(metadata: &ObjectMeta) -> bool {
     limits(metadata).is_ok_and(|limits| limits.is_some())
 }
 
-/// What a wish is decided by, beside the group.
+/// The facts for a wish, beside the group.
 #[derive(Debug)]
 pub struct Decided<'a> {
     scaler: &'a Scaler,
@@ -321,7 +322,7 @@ impl Decided<'_> {
         self.scaler.members(group)
     }
 
-    /// What a Node is in the group.
+    /// The meaning of a Node in the group.
     pub fn named(&self, node: NodeName<'_>) -> Named {
         self.scaler.named(node, &self.id)
     }
@@ -337,8 +338,8 @@ mod tests {
 
     use super::*;
 
-    /// Who answers, over the deployment `d` with the set `s`, and these Machines: name, provider id, Node, kind and UID of
-    /// the controller.
+    /// The scaler, over the deployment `d` with the set `s`, and these Machines: name, provider id, Node, kind and UID
+    /// of the controller.
     fn scaler(machines: &[(&str, &str, &str, &str, &str)]) -> Scaler {
         let stores = Stores::default();
         let named = |name: &str| json!({ "name": name, "namespace": "default", "uid": name });

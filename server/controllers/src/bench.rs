@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     accepts: usize,
     has: Option<Value>,
     has_name: bool,
-    /// What every ConfigMap has; `None`: there is none.
+    /// The data of every ConfigMap; `None`: no ConfigMap exists.
     pub(crate) config_map: Arc<Mutex<Option<Value>>>,
 }
 
@@ -82,13 +82,13 @@ impl Bench {
         Self { has: Some(object), has_name: true, ..self }
     }
 
-    /// What was written: method and path, and the body.
+    /// The recorded writes: method and path, and the body.
     pub(crate) fn writes(&self) -> Vec<(String, Value)> {
         self.writes.lock().clone()
     }
 
-    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is. The API
-    /// server has the deployments of the cache, unless it has another object.
+    /// Answers a write with the sent object, a deletion with success, and a read with 404 or the existing object. The
+    /// API server has the deployments of the cache, unless it has another object.
     pub(crate) fn client(&self) -> Client {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
         let stores = self.stores.clone();

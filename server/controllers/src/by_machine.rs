@@ -1,4 +1,4 @@
-//! What a controller keeps for each machine between passes. Safe to lose: a restart begins with nothing.
+//! A controller's values for each machine between passes. Safe to lose: a restart begins with nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::stores::MachineIndex;
 use crate::watch::Cache;
 
-/// Below so many values, what was made for more is not given back.
+/// Below so many values, memory for more is not given back.
 const FEW: usize = 1024;
 
 /// A value for each machine, by its UID. Bounded by the existing machines: the watch reports deleted machines, and

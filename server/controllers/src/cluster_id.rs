@@ -107,9 +107,9 @@ pub async fn cluster_ids(
     }
 }
 
-/// The settings with the namespace where the Leases and the cluster id are: the one that `settings` name. If that
-/// namespace is gone or terminating and has none, they are where an earlier core took them, or in the first remaining
-/// namespace served by name, if the settings' namespace is served, too.
+/// The settings with the namespace of the Leases and the cluster id: the configured namespace. If that namespace is
+/// gone or terminating and has none, they are where an earlier core took them, or in the first remaining namespace
+/// served by name, if the settings' namespace is served, too.
 ///
 /// # Errors
 /// The API server refused or could not be reached.
@@ -230,7 +230,7 @@ async fn default_id(client: &Client, scope: &Namespaces) -> Result<String, Clust
     Ok(format!("{}/{scope}", uid.ok_or(ClusterIdError::NoDefault)?))
 }
 
-/// Why the id that is about to be recorded may not be the first one.
+/// Why the id about to be recorded may not be the first.
 async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String>> {
     for part in scope.parts() {
         let machines: Api<Machine> = match part {

@@ -1,4 +1,4 @@
-//! Which controllers a process runs.
+//! The controllers of a process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ impl Controller {
 }
 
 /// The controllers that a process runs; never none. Written as in kube-controller-manager: names separated by commas,
-/// `*` for all, and `-name` for all but this one.
+/// `*` for all, and `-name` for all but the named one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EnabledControllers(u8);
 

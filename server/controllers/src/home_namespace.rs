@@ -1,10 +1,10 @@
 //! The namespace in which the Leases and the cluster id of a core are. If the namespace ends, they move to another
 //! served namespace.
 //!
-//! The ConfigMap of the cluster id names the namespace. The ConfigMap is copied first, with a mark. Then the Lease is
-//! made in the new namespace, by the core that holds the old one. Only then the old ConfigMap is released, and after it
-//! the old Lease. A core that finds the old ConfigMap looks for the old Lease, any other core for the new Lease: one
-//! core holds both at that moment.
+//! The ConfigMap of the cluster id names the namespace. The ConfigMap is copied first, with a mark. Then the holder of
+//! the old Lease makes the Lease in the new namespace. Only then the old ConfigMap is released, and after it the old
+//! Lease. A core that finds the old ConfigMap looks for the old Lease, any other core for the new Lease: one core holds
+//! both at that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;

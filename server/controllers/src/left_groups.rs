@@ -13,7 +13,7 @@ use crate::watch::ObjectName;
 
 /// For so long the Machines of a pool share an answer: each asks again after a minute.
 const SHARED: Duration = Duration::from_secs(30);
-/// When what is known is forgotten: no Machine of the pool asks any more.
+/// When knowledge is forgotten: no Machine of the pool asks any more.
 const KEPT: Duration = Duration::from_mins(5);
 
 /// A group that is read.

@@ -227,8 +227,8 @@ impl Controllers {
 }
 
 impl Core {
-    /// Waits until this process leads. Returns `None` if `stop` comes first, else also what was seen of the Lease of
-    /// the sets meanwhile; an error if it cannot lead any more.
+    /// Waits until this process leads. Returns `None` if `stop` comes first, else also the observations of the sets'
+    /// Lease meanwhile; an error if the process cannot lead any more.
     async fn acquire(
         &self,
         sets: &SetLeader,
@@ -364,7 +364,7 @@ impl Core {
         let _in_time = timeout(LAST_WORK, all_ended(&mut workers)).await;
         self.sessions.finish().await;
         self.sessions.stop();
-        // Workers that wait for a driver stop waiting now, and that of the sets may be giving up its Lease.
+        // Workers waiting for a driver stop waiting now, and the worker of the sets may be giving up its Lease.
         let in_time = timeout(LAST_MOMENT, all_ended(&mut workers)).await.is_ok();
         // Aborts the workers still running.
         workers.shutdown().await;
@@ -453,7 +453,7 @@ impl Core {
         before: Option<Timestamp>,
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        // Each of several target clusters has its own check, started with its watches: an outage of one says nothing
+        // Each of several target clusters has its own check, started with its watches: a cluster's outage says nothing
         // about the others.
         let probes = Probes {
             control: Some(Api::namespaced(self.client.clone(), self.settings.probed())),

@@ -1,6 +1,6 @@
 //! Checks whether the API server still keeps every field of ours. A user may apply older definitions while the core
-//! runs, for example those of machine-controller-manager. Then no operation is sent, since it could not be recorded:
-//! the first write of a status that lacks one shows it, and a first create before that stands in an annotation, with the
+//! runs, for example machine-controller-manager's. Then no operation is sent, since it could not be recorded: the first
+//! write of a status with a missing field shows the loss, and an earlier first create stands in an annotation, with the
 //! initialization after it.
 
 use parking_lot::Mutex;

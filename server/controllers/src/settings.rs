@@ -66,7 +66,7 @@ pub struct Settings {
     pub api_check: ApiCheck,
     /// Timeouts and node conditions; a Machine's own values win.
     pub lifecycle: snapshot::Settings,
-    /// How instances without a Machine are found, and what is done with them.
+    /// How to find instances without a Machine, and what to do about them.
     pub orphans: orphans::Rules,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
     /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).

@@ -104,7 +104,7 @@ impl<K: Kind, T> Woken<K, T> {
     }
 }
 
-/// What became of a driver.
+/// A change of a driver's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DriverChange {
     /// A driver is ready.
@@ -127,8 +127,8 @@ const GATHERED: Duration = Duration::from_secs(1);
 /// More Machines than this are many.
 const MANY: usize = 100;
 
-/// Adds an object, a pass over which looks at so many Machines, since one of them changed: many changes of many Machines
-/// are one pass.
+/// Adds an object, a pass over which looks at so many Machines, since a Machine changed: many changes of many Machines
+/// are a single pass.
 pub(crate) fn add_gathered(
     queue: &Queue<ObjectName>,
     name: ObjectName,

@@ -42,7 +42,7 @@ pub(crate) struct UnmanagedNodes {
     pub(crate) cluster: ClusterIds,
 }
 
-/// The Nodes of one name, from every cluster with such a Node, and the time.
+/// The Nodes of the same name, from every cluster with such a Node, and the time.
 pub(crate) struct Observed {
     nodes: Vec<Found>,
     cluster: ClusterIds,
@@ -100,7 +100,7 @@ impl Kind for UnmanagedNodes {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }
                 NodeTask::Unmark => {
-                    // A Machine of that name without an instance yet may be none of this Node's.
+                    // A Machine of that name without an instance yet may not belong to this Node.
                     let notes = if is_of_another(node, &self.cluster) {
                         json!({ NOT_MANAGED: null })
                     } else {
@@ -163,7 +163,7 @@ impl UnmanagedNodes {
     }
 }
 
-/// What ties a Node to a Machine. While a Machine cannot be read, it may name the Node.
+/// The tie between a Node and a Machine. While a Machine cannot be read, it may name the Node.
 fn tie(stores: &Stores, node: &Node) -> Tie {
     let machines = &stores.machines;
     let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -184,7 +184,7 @@ fn tie(stores: &Stores, node: &Node) -> Tie {
     if found.any(|machine| joined_as(machine, node) || has_own_instance(machine) && has(machine)) {
         return Tie::Known;
     }
-    // Another spelling of the id of a Machine names that one, too, and its driver may be away.
+    // Another spelling of a Machine's id names the Machine, too, and its driver may be away.
     let names = |machine: &Arc<Machine>| {
         let ids = [machine.provider_id(), machine.instance_id()];
         id.is_some_and(|id| {

@@ -62,9 +62,9 @@ impl Connections {
         Connection { io, id: ConnectionId(number), ended, all: Arc::clone(self) }
     }
 
-    /// Lets the stream of a connection read from `readable`, for as long as the answer lives. The
-    /// newest stream of a connection replaces an older one. If there are too many streams, the oldest
-    /// one that has not registered ends. `None`: all have registered.
+    /// Lets the stream of a connection read from `readable`, for as long as the answer lives. The newest stream of a
+    /// connection replaces an older one. If there are too many streams, the oldest unregistered stream ends. `None`:
+    /// all have registered.
     pub(crate) fn claim_stream(
         self: &Arc<Self>,
         id: ConnectionId,
@@ -95,7 +95,7 @@ impl Connections {
         }
     }
 
-    /// What the driver of a connection may read now.
+    /// The data readable now for the driver of a connection.
     pub(crate) fn readable(&self, id: ConnectionId) -> Option<OperationContext> {
         let readable = self.0.lock().open.get(&id.0)?.readable.clone()?;
         readable.get()

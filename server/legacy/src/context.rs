@@ -1,5 +1,5 @@
-//! The classes and secrets that a legacy driver may read: those of the operation in flight on its
-//! own stream. INV-7.
+//! The classes and secrets readable for a legacy driver: for the operation in flight on its own
+//! stream. INV-7.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl StreamContext {
         *self.0.lock() = context;
     }
 
-    /// What the driver may read now.
+    /// The data readable for the driver now.
     pub(crate) fn get(&self) -> Option<OperationContext> {
         self.0.lock().clone()
     }

@@ -10,9 +10,9 @@ use ostler_proto::v1alpha1::OperationError;
 pub(crate) mod reasons {
     /// A failure reported by the driver; legacy drivers have no reasons.
     pub(crate) const DRIVER_ERROR: &str = "LEGACY_DRIVER_ERROR";
-    /// The driver does not know what was asked.
+    /// The driver does not know the requested class or machine.
     pub(crate) const NOT_KNOWN: &str = "LEGACY_NOT_KNOWN";
-    /// The driver's answer does not fit what was asked.
+    /// The driver's answer does not fit the question.
     pub(crate) const WRONG_ANSWER: &str = "LEGACY_WRONG_ANSWER";
     /// The stream ended before the driver answered.
     pub(crate) const STREAM_LOST: &str = "LEGACY_STREAM_LOST";
@@ -58,15 +58,16 @@ pub(crate) fn later(reason: &str, message: impl Into<String>, wait: Duration) ->
     failed
 }
 
-/// What a driver says went wrong. Its text may have the fixed shape of later drivers, which names a
-/// code; the code never says what was left behind.
+/// A failure in a driver's own words. Its text may have the fixed shape of later drivers, with a code; the code never
+/// tells the effects.
 pub(crate) fn reported(text: &str, certainty: Certainty) -> Fault {
     let coded = coded(text);
     let (code, message) = coded.unwrap_or((ErrorCode::Unknown, text));
     failure(code, reasons::DRIVER_ERROR, message, certainty)
 }
 
-/// Without the user data of the machine in its text: the core knows those of its class alone, and these drivers have no SDK.
+/// Without the user data of the machine in the text: the core knows only the class's user data, and these drivers have
+/// no SDK.
 pub(crate) fn scrubbed(mut fault: Fault, user_data: Option<&[u8]>) -> Fault {
     fault.message = scrub(&fault.message, user_data);
     fault

@@ -1,4 +1,4 @@
-//! What the fuzz targets drive; built with the feature `fuzz`, and for the tests that replay their corpora.
+//! The entry points of the fuzz targets; built with the feature `fuzz`, and for the tests that replay their corpora.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::fault::{Fault, failure, later, reasons, reported};
 use crate::window::ConsistencyWindow;
 
-/// What is asked of the driver.
+/// The question to the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// All instances.
@@ -45,7 +45,7 @@ pub(crate) enum Next {
     Done(Outcome),
 }
 
-/// What an operation is about.
+/// The subject of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Create,
@@ -119,7 +119,7 @@ impl Job {
         &self.asked
     }
 
-    /// The driver answered what was asked last.
+    /// The driver answered the last question.
     pub(crate) fn answered(
         &mut self,
         now: Instant,
@@ -162,8 +162,8 @@ impl Job {
         failure(code, reason, message, self.certainty())
     }
 
-    /// What the driver says went wrong. That something is not there, or not known, is nothing that
-    /// a text can say: the core would act on it. A list shows the absence.
+    /// A failure in the driver's own words. A text never proves that an instance is absent or
+    /// unknown: the core would act on the claim. A list shows the absence.
     fn reported(&self, text: &str) -> Fault {
         let mut error = reported(text, self.certainty());
         let code = ErrorCode::from_number(error.code);
@@ -177,7 +177,7 @@ impl Job {
         error
     }
 
-    /// What a failure now leaves behind.
+    /// The certainty about the effects of a failure now.
     fn certainty(&self) -> Certainty {
         match self.asked {
             Ask::List if self.deleted => Certainty::Partial,

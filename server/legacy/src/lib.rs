@@ -1,11 +1,11 @@
 //! The driver protocol of the first proposal, for drivers that are not rebuilt any more.
 //!
-//! Each of their streams becomes a session of the hub like any other: `session` speaks to the hub as
-//! a driver does, through a [`LocalSession`](ostler_sessions::LocalSession), and to the driver as the
-//! first core did. What the old protocol lacks is made up for here: `job` turns one operation into
-//! several questions, `window` waits while an infrastructure may not list what was just made, and
-//! `context` is all that a driver can read: the class and the secret of its operation.
-//! `docs/mcm-providers.md` has the rules.
+//! Each of their streams becomes a session of the hub like any other: `session` speaks to the hub
+//! as a driver does, through a [`LocalSession`](ostler_sessions::LocalSession), and to the driver
+//! as the first core did. The core makes up for gaps of the old protocol here: `job` turns one
+//! operation into several questions, `window` waits while an infrastructure may not list a new
+//! instance, and `context` has all data readable for a driver: the class and the secret of its
+//! operation. `docs/mcm-providers.md` has the rules.
 
 mod connection;
 mod context;
@@ -33,9 +33,9 @@ pub use self::serve::serve;
 pub struct LegacyOptions {
     /// The provider of a driver, by the kind of its registration. Others are turned away.
     pub drivers: BTreeMap<LegacyKind, String>,
-    /// For how long an infrastructure may not list what was just made in it. After a create whose
-    /// outcome is unknown none is sent again before, and a machine that is not listed counts as
-    /// gone only when it is not listed twice, that far apart.
+    /// For how long an infrastructure may not list a new instance. After a create of unknown
+    /// outcome no other create is sent before, and a machine that is not listed counts as gone only
+    /// after two lists without it, that far apart.
     pub settle: Duration,
     /// From the first word of the core to the driver's registration.
     pub register: Duration,
@@ -48,7 +48,7 @@ impl LegacyOptions {
     }
 }
 
-/// What a driver of the first proposal registers as: the type of the machine classes it reads.
+/// The kind of a legacy driver's registration: the type of the machine classes it reads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LegacyKind {
     /// API group, e.g. `machine.sapcloud.io`.

@@ -1,4 +1,4 @@
-//! What is counted of drivers of the first proposal.
+//! The counters of legacy drivers.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -1,5 +1,5 @@
-//! What a driver of the first proposal reads: its own kind of machine class, and a Secret, as JSON.
-//! Both are made from what the core has; nothing is fetched on behalf of a driver.
+//! The data for a legacy driver: its own kind of machine class, and a Secret, as JSON. Both are
+//! made from what the core has; nothing is fetched on behalf of a driver.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::LegacyKind;
 use ostler_sessions::{ClassContent, SecretContent};
 
-/// The tags by which such a driver finds the instances of a cluster. Without one of these tags in
-/// the class, the driver lists nothing and reports no error.
+/// The tags by which such a driver finds the instances of a cluster. If a class lacks any of these
+/// tags, the driver lists nothing and reports no error.
 const CLUSTER_TAGS: [&str; 2] = ["kubernetes.io/cluster/", "kubernetes.io/role/"];
 const USER_DATA: &str = "userData";
 
@@ -56,7 +56,7 @@ pub(crate) fn class(
     .to_string()
 }
 
-/// The merged secret of a class, with the user data of the one machine that is being created.
+/// The merged secret of a class, with the user data of the machine in creation.
 pub(crate) fn secret(
     named: &ObjectRevision,
     secret: &SecretContent,

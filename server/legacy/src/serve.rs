@@ -17,14 +17,13 @@ use crate::connection::Connections;
 use crate::service::Service;
 use crate::{LegacyMetrics, LegacyOptions};
 
-/// Pings find a peer that is gone without a word; half-open links of these drivers are known to
+/// Pings find a peer that is gone without a word; half-open links of legacy drivers are known to
 /// have blocked their successors for hours.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 /// Largest message of a driver: what gRPC libraries allow by default. A longer list ends the stream.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// Concurrent calls on a connection: the stream, a class, a secret, and what was given up
-/// meanwhile.
+/// Concurrent calls on a connection: the stream, a class, a secret, and calls given up meanwhile.
 const CALLS: usize = 16;
 
 /// Serves drivers of the first proposal on a stream of connections until `shutdown` resolves.

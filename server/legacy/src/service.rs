@@ -46,7 +46,7 @@ pub(crate) struct Service {
     connections: Arc<Connections>,
     /// By provider.
     window: Arc<BTreeMap<String, Arc<Mutex<ConsistencyWindow>>>>,
-    /// What ends the newest stream of each kind.
+    /// Tokens that end the newest stream of each kind.
     newest: Arc<Mutex<HashMap<LegacyKind, CancellationToken>>>,
     end: CancellationToken,
 }

@@ -34,8 +34,8 @@ const TIMEOUT: Duration = Duration::from_mins(20);
 /// Registration is operation 1; drivers count from there.
 const FIRST_ID: i32 = 2;
 
-/// What the stream of the driver and its session are to do next; with the status of the stream's
-/// end, which is none after an orderly one.
+/// The next step of the driver's stream and session; with the status of the stream's end, absent
+/// after an orderly end.
 type Step = ControlFlow<Option<Status>>;
 
 /// A driver that registered.
@@ -72,12 +72,12 @@ struct Task {
     job: Job,
     context: OperationContext,
     user_data: Option<Vec<u8>>,
-    /// The id of what was asked last.
+    /// The id of the last question.
     id: i32,
     deadline: Instant,
 }
 
-/// What a session is made of.
+/// The parts of a session.
 pub(crate) struct Parts {
     pub(crate) sessions: Sessions,
     pub(crate) metrics: LegacyMetrics,
@@ -152,7 +152,7 @@ impl Session {
             Some(Frame::Welcome(_)) => self.ready(Readiness::Ready, ""),
             Some(Frame::Operation(operation)) => return self.begin(*operation),
             Some(Frame::Heartbeat(beat)) => self.beat(&beat),
-            // Nothing of this can be told to the driver, and none of it needs an answer.
+            // The driver understands none of these frames, and none needs an answer.
             Some(
                 Frame::Cancel(_)
                 | Frame::ResultAck(_)
@@ -355,7 +355,7 @@ impl Session {
         self.give_up(task, why, "the driver did not answer in time");
     }
 
-    /// The stream is over: no caller waits any longer for what was asked on it.
+    /// The stream is over: no caller waits for its answers any longer.
     fn abandon(&mut self) {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Busy(task) => {

@@ -1,8 +1,8 @@
 //! The time in which a list cannot be trusted: instances may still show up, or only seem to be gone.
 //!
-//! A driver of the first proposal creates without looking, and its infrastructure lists what was
-//! made a moment later. So after a create of unknown outcome, and after the start of this core,
-//! whose predecessor may have sent one, nothing is created for a while.
+//! A legacy driver creates without looking, and its infrastructure lists a new instance a moment
+//! later. So after a create of unknown outcome, and after the start of this core, whose predecessor
+//! may have sent one, nothing is created for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Targets that are remembered, each way. A driver works on one operation at a time, so more
 /// targets in a minute are not to be expected; beyond the limit, forgetting is safe.
 const TARGETS: usize = 4096;
-/// How often in a row an absence may be forgotten: one that was not asked for again is not kept.
+/// How often in a row an absence may be forgotten: an absence without another question is not kept.
 const ABSENCE_KEPT: u32 = 60;
 
 /// The memory about targets of one provider, by UID.

@@ -1,5 +1,4 @@
-//! What is observed of the bootstrap of a Machine: the object of a bootstrap provider that it names,
-//! and the Secret with its user data.
+//! The observed bootstrap of a Machine: the named object of a bootstrap provider, and the Secret with its user data.
 
 use ostler_api::Revision;
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
@@ -19,14 +18,14 @@ use crate::{
     user_data::{MAX_USER_DATA, wants_token},
 };
 
-/// How the kinds of templates end. What is before is the kind of the copies.
+/// How the kinds of templates end. The part before is the kind of the copies.
 pub(crate) const SUFFIX: &str = "Template";
 /// The most characters of a word that an object of a bootstrap provider may add to our status.
 const MAX_WORD: usize = 64;
 /// Most characters of a text that such an object may add to our status.
 const MAX_TEXT: usize = 1024;
 
-/// What was observed of the bootstrap of a Machine.
+/// The observed bootstrap of a Machine.
 #[derive(Debug, Clone, Default)]
 pub struct BootstrapView {
     /// The object that `spec.bootstrap.configRef` names.
@@ -76,7 +75,7 @@ pub enum DataSecretView {
     },
 }
 
-/// What decisions need of the object of a bootstrap provider.
+/// The facts about a bootstrap provider's object for decisions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigFacts {
     /// Its UID.
@@ -99,7 +98,7 @@ pub struct ConfigFacts {
     pub ready: bool,
     /// `status.dataSecretName`, unless it is empty.
     pub data_secret_name: Option<String>,
-    /// `status.bootstrapData`. One that is too long is cut after the first byte too many.
+    /// `status.bootstrapData`. A too long value is cut after the first byte too many.
     pub data: Option<BootstrapText>,
     /// `status.phase`.
     pub phase: Option<String>,
@@ -202,21 +201,21 @@ pub fn is_template(kind: &str) -> bool {
 }
 
 impl ConfigKind {
-    /// Whether the kind is one of bootstrap providers by its group alone.
+    /// Whether the group alone marks the kind as a bootstrap provider's.
     pub fn is_marked_by_group(&self) -> bool {
         self.group == PROVIDERS_GROUP
     }
 }
 
 /// Whether the labels of a CustomResourceDefinition mark a kind of a bootstrap provider, by our label or by Cluster
-/// API's provider label. Who may write Machines can write neither.
+/// API's provider label. A user who may write Machines can write neither label.
 pub fn is_marked(labels: Option<&BTreeMap<String, String>>) -> bool {
     let of = |key: &str| labels.and_then(|all| all.get(key)).map(String::as_str);
     of(label::BOOTSTRAP_KIND) == Some("true")
         || of(label::CLUSTER_API_PROVIDER).is_some_and(|it| it.starts_with("bootstrap-"))
 }
 
-/// What stands against following a reference to such an object; `None`: the object is known.
+/// The objection to following a reference to such an object; `None`: the object is known.
 pub(crate) fn lack(
     view: &ConfigView,
     kind: &ConfigKind,
@@ -272,7 +271,7 @@ impl ConfigName {
 /// Why a configRef cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefFault {
-    /// What the Machine waits for.
+    /// The wait reason of the Machine.
     pub reason: WaitReason,
     /// For people.
     pub message: String,

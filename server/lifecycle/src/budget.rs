@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-/// What decisions need of a PodDisruptionBudget.
+/// The facts about a PodDisruptionBudget for decisions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BudgetFacts {
     /// `namespace/name`.
@@ -25,7 +25,7 @@ pub(crate) enum Verdict {
     Several,
 }
 
-/// Combines the budgets of one pod.
+/// Combines the budgets of a pod.
 pub(crate) fn verdict(budgets: &[BudgetFacts]) -> Verdict {
     match budgets {
         [one] if one.misconfigured => Verdict::Never,

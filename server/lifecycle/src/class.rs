@@ -25,13 +25,13 @@ pub struct Plan {
     pub broken: String,
     /// Whether the deletion waits for users of the class.
     pub awaited: bool,
-    /// What to do about the stored copy.
+    /// The decision about the stored copy.
     pub keep: Keep,
     /// The patch of its status; `None`: that says already what it has to.
     pub status: Option<Value>,
 }
 
-/// What to do about the stored copy of a class.
+/// The decision about the stored copy of a class.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Keep {
     /// It is as it has to be, or a part is missing: then the last state stays.
@@ -77,7 +77,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     }
 }
 
-/// A class is kept while Machines use it. Of one that is gone or lacks a secret, the last state stays.
+/// A class is kept while Machines use it. For a class that is gone or lacks a secret, the last state stays.
 fn keep(snapshot: &Snapshot) -> Keep {
     let here = match &snapshot.kept {
         Some(Kept::Foreign) => return Keep::Blocked,
@@ -104,7 +104,7 @@ fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
     hold(class.has_finalizer(), class.metadata.deletion_timestamp.is_some(), in_use)
 }
 
-/// What to do about a secret.
+/// The decision about a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretPlan {
     /// The wanted finalizer.
@@ -135,7 +135,7 @@ pub fn uses_class(machine: &Machine, namespace: &str, class: &str) -> bool {
         && names_class(&machine.spec, class)
 }
 
-/// Whether the spec of a Machine, or of the template of one, names the class of this name.
+/// Whether the spec of a Machine, or a template's, names the class.
 pub fn names_class(spec: &MachineSpec, class: &str) -> bool {
     spec.class.kind == names::MACHINE_CLASS && spec.class.name == class
 }
@@ -154,7 +154,7 @@ pub fn unresolved_of_pool(pool: &MachinePool) -> Option<Revision> {
     status.operation.as_ref()?.intent.class_revision.clone()
 }
 
-/// What uses a class or a secret, for people: of each kind how many, and the first names. Empty: nothing.
+/// The users of a class or a secret, for people: the number of each kind, and the first names. Empty: nothing.
 pub fn users(kinds: &[(&str, Vec<String>)]) -> String {
     let some = kinds.iter().filter(|(_, names)| !names.is_empty());
     let shown = some.map(|(kind, names)| {

@@ -46,7 +46,7 @@ impl ClassView {
     }
 }
 
-/// What decisions need of a class.
+/// The facts about a class for decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassFacts {
     /// Name of the class.
@@ -129,7 +129,7 @@ impl ClassFacts {
         }
     }
 
-    /// What is written down before a mutation is sent.
+    /// The record before a mutation is sent.
     pub(crate) fn intent(
         &self,
         dispatch: &Dispatch,
@@ -195,7 +195,7 @@ pub enum SecretView {
     NotReferenced,
     /// At least one does not exist: `namespace/name` of each.
     Missing(Vec<String>),
-    /// At least one is of another namespace: `namespace/name` of each.
+    /// At least one secret is in another namespace: `namespace/name` of each.
     NamespaceDenied(Vec<String>),
     /// At least one secret is gone, with `namespace/name` of each. The last known state is good
     /// enough to delete the instances.
@@ -216,7 +216,7 @@ impl SecretView {
     }
 }
 
-/// What decisions need of the secrets of a class.
+/// The facts about a class's secrets for decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFacts {
     /// Made of the revisions of all of them.

@@ -14,7 +14,7 @@ const ID: &str = "clusterID";
 /// Key of the ids before it, separated by commas, the oldest first.
 const PREVIOUS: &str = "previousClusterIDs";
 
-/// What the ConfigMap says, by key.
+/// The data of the ConfigMap, by key.
 type Data = BTreeMap<String, String>;
 
 /// The ids that the instances of a cluster may be tagged with.
@@ -32,7 +32,7 @@ impl ClusterIds {
         Self { own: own.into(), previous: Vec::new() }
     }
 
-    /// What is written down, if anything is.
+    /// The recorded ids, if any.
     pub fn of(data: &Data) -> Option<Self> {
         let own = data.get(ID)?.clone();
         let all = data.get(PREVIOUS).map(String::as_str).unwrap_or_default().split(',');
@@ -141,7 +141,7 @@ pub fn wanted<'a>(
     given.or_else(|| stored.filter(|id| !previous.iter().any(|one| one == id)))
 }
 
-/// What is to stand in the ConfigMap.
+/// The wanted content of the ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// The ids to work with.

@@ -1,6 +1,7 @@
-//! Templates of bootstrap providers. The Machines of a set must not share an object: their template names another template, and
-//! each Machine gets a copy of that, of its own name and made before it. A copy is the set's until its Machine is there, which
-//! then owns it in place of the set. So whatever a core that died left behind is known by its owner.
+//! Templates of bootstrap providers. The Machines of a set must not share an object: their template names another
+//! template, and each Machine gets a copy of the other template, under its own name and made before it. A copy is the
+//! set's until its Machine is there, which then owns it in place of the set. So remains of a core that died are known
+//! by their owner.
 
 use std::{collections::BTreeMap, fmt};
 

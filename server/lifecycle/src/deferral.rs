@@ -1,5 +1,5 @@
-//! Which status need not be written by the pass that finds it, because a later write of the same Machine is due
-//! within moments, and nothing is lost if the core dies before it.
+//! Decides which status the pass need not write, because a later write of the same Machine is due within moments, and
+//! nothing is lost if the core dies before.
 //!
 //! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
 //! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
@@ -31,7 +31,7 @@ pub(crate) fn keep(
     events: &[Event],
     at: Timestamp,
 ) -> Option<Unwritten> {
-    // What an operation leads to is worth as long a wait as that of the operation before it.
+    // The result of an operation may wait as long as the status of the operation before.
     let kept = snapshot.unwritten.as_ref().filter(|_| written_record(plan).is_none());
     let since = kept.map_or(at, |it| it.since);
     // A clock that was set back must not lengthen the wait.
@@ -48,8 +48,8 @@ pub(crate) fn keep(
     })
 }
 
-/// The events of a pass, after those that were kept with the status. The event that a Node joined replaces the
-/// event of its instance's creation.
+/// The events of a pass, after the events kept with the status. The event that a Node joined replaces the event of its
+/// instance's creation.
 pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> Vec<Event> {
     let kept = snapshot.unwritten.iter().flat_map(|it| it.events.iter().cloned());
     let mut all: Vec<_> = kept.chain(events).collect();
@@ -88,7 +88,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan) -> Option<OperationKind> {
     (plan.acknowledge.is_some() && finished.kind.is_mutation()).then_some(finished.kind)
 }
 
-/// What the plan writes into the metadata.
+/// The plan's patch of the metadata.
 fn patch(plan: &Plan) -> Option<&MachinePatch> {
     plan.actions.iter().find_map(|action| {
         let Action::PatchMachine(patch) = action else { return None };
@@ -126,7 +126,7 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     };
     let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
     let Some(record) = record else { return false };
-    // By their ids: what was written has no fractions of a second.
+    // Compared by id: a written time has no fractions of a second.
     let id = |it: &Option<OperationIntent>| it.as_ref().map(|it| it.id.clone());
     let is_recorded = id(&record.operation) == id(&status.operation);
     let has_id = machine.provider_id().is_some();

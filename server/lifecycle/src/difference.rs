@@ -1,4 +1,4 @@
-//! Merge patches (RFC 7386) from what is stored to what is to be.
+//! Merge patches (RFC 7386) from the stored state to the wanted state.
 
 use k8s_openapi::serde::Serialize;
 use serde_json::{Value, json};

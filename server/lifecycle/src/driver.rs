@@ -1,4 +1,4 @@
-//! What is observed of a driver.
+//! The observed state of a driver.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -41,12 +41,12 @@ impl DriverView {
     }
 }
 
-/// What decisions need of a driver.
+/// The facts about a driver for decisions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DriverFacts {
     /// Name and version. A driver that refused is asked again after a change.
     pub identity: String,
-    /// New for every start of its process. What failed by a fault of another process is tried again at once.
+    /// New for every start of its process. A failure from a fault of another process is tried again at once.
     pub process: String,
     /// The driver's verbs.
     pub kinds: BTreeSet<OperationKind>,

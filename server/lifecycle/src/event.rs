@@ -7,7 +7,7 @@ pub struct Event {
     pub warning: bool,
     /// The reason, for programs.
     pub reason: EventReason,
-    /// What was done, for programs.
+    /// The action, for programs.
     pub action: EventAction,
     /// For people.
     pub message: String,
@@ -34,7 +34,7 @@ impl Event {
 }
 
 ostler_api::closed_enum! {
-    /// What was done, or tried, when an event was recorded.
+    /// The done or tried action behind an event.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum EventAction {
         /// Where no word says more.
@@ -148,7 +148,7 @@ ostler_api::closed_enum! {
         ClusterIdChanged,
         /// The operator let the Machine go and its instance stay.
         InstanceAbandoned,
-        /// The object goes without asking a driver, because nothing was ever asked of one.
+        /// The object goes without a question to a driver, because no driver was ever asked.
         InstanceNeverRequested,
         /// A set or pool made a Machine.
         SuccessfulCreate,
@@ -174,7 +174,7 @@ ostler_api::closed_enum! {
         ScaledByAutoscaler,
         /// A template of a bootstrap provider changed, of which Machines have copies.
         TemplateChangedInPlace,
-        /// A selector also selects what is another one's.
+        /// A selector also selects objects of another owner.
         SelectorOverlap,
         /// A selector is empty.
         SelectingAll,
@@ -194,7 +194,7 @@ ostler_api::closed_enum! {
         MarkMalformed,
         /// The set for a template cannot be created.
         MachineSetCreateError,
-        /// A set cannot be read that may be one of a deployment.
+        /// A set that may be a deployment's cannot be read.
         MachineSetUnreadable,
         /// Half of the Machines of a deployment are lost.
         MassFailure,
@@ -212,7 +212,7 @@ ostler_api::closed_enum! {
         NoController,
         /// Another process runs a set.
         ForeignController,
-        /// A Machine cannot be read that may be one of a set.
+        /// A Machine that may be a set's cannot be read.
         MachineUnreadable,
         /// Machines fail one after the other before they had run for a while.
         ReplacementsFail,
@@ -244,7 +244,7 @@ ostler_api::closed_enum! {
         OrphanDeleteFailed,
         /// The instances of a class could not be listed.
         InstancesNotListed,
-        /// Several instances have the identity of one Machine.
+        /// Several instances have the identity of the same Machine.
         SeveralInstances,
         /// Orphans are only reported from now on.
         OrphansHeld,
@@ -252,9 +252,9 @@ ostler_api::closed_enum! {
         OrphansAccepted,
         /// The class of a pool is not there, or cannot be used.
         ClassMissing,
-        /// What the Nodes of a pool join with is not there.
+        /// The bootstrap data of a pool's Nodes are missing.
         DataMissing,
-        /// The group of a pool is that of another provider than its class.
+        /// The group of a pool belongs to another provider than its class.
         ProviderChanged,
         /// The driver is connected, and not ready.
         DriverNotReady,

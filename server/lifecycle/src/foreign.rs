@@ -39,7 +39,7 @@ struct Sighting {
 /// Why a set creates nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Foreign {
-    /// Another process made a Machine of it.
+    /// Another process made a Machine of the set.
     Appeared {
         /// The Machine.
         machine: String,
@@ -96,7 +96,7 @@ impl Roll {
         self.known.is_empty()
     }
 
-    /// Looks at the Machines of a set; this process created those in `created`. A result keeps the set from creating
+    /// Looks at the Machines of a set; this process created the ones in `created`. A result keeps the set from creating
     /// Machines.
     pub fn look<'a>(
         &mut self,

@@ -33,7 +33,7 @@ pub const OVERSHOOTING: &str = "OverShootingReplicaCount";
 /// Reason of the condition of a deployment.
 pub const STATE_SYNC: &str = "MachineDeploymentStateSync";
 
-/// How far a set may overshoot.
+/// The overshoot allowed for a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Margins {
     /// A set freezes this far above the allowed number.
@@ -68,8 +68,8 @@ impl Limits {
             None => (set.spec.replicas(), set.spec.replicas().saturating_mul(2)),
         };
         let high = most.saturating_add(margins.up.max(0));
-        // A set with what it may have is never frozen, and no freeze needs fewer than that to end: otherwise margins of
-        // 0 would freeze an empty set for good.
+        // A set with its allowed number is never frozen, and no freeze needs fewer to end: otherwise margins of 0 would
+        // freeze an empty set for good.
         Self {
             high: high.max(allowed.saturating_add(1)),
             low: high.saturating_sub(margins.down.max(0)).max(allowed),
@@ -78,7 +78,7 @@ impl Limits {
 }
 
 /// Whether a Machine counts for a set: in any phase, with every label of the template, and controlled by this very set
-/// and not by one that had its name before.
+/// and not by a former set of the same name.
 pub fn counts(machine: &Machine, set: &MachineSet) -> bool {
     let owners = machine.metadata.owner_references.iter().flatten();
     let ours = owners.into_iter().any(|it| it.controller == Some(true) && it.uid == set.uid());
@@ -87,7 +87,7 @@ pub fn counts(machine: &Machine, set: &MachineSet) -> bool {
     ours && wanted.all(|(key, value)| machine.label(key) == Some(value))
 }
 
-/// What is known of a set that may have to be frozen.
+/// The facts about a set for a freeze.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
     /// The set.
@@ -98,15 +98,15 @@ pub struct Snapshot<'a> {
     pub machines: i32,
     /// The time.
     pub now: Timestamp,
-    /// How far it may overshoot.
+    /// The allowed overshoot.
     pub margins: Margins,
-    /// How long a freeze lasts at least, and how long a set that a user took out of it stays so.
+    /// How long a freeze lasts at least, and how long a set stays out of a freeze that a user ended.
     pub period: Duration,
     /// When a user took it out of a freeze, as far as this core remembers.
     pub lifted: Option<Timestamp>,
 }
 
-/// What becomes of an object, in this order; and when to look again without an event.
+/// The decision about an object, in this order; and when to look again without an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision<C> {
     /// Whether the object is to carry the label.
@@ -136,7 +136,7 @@ impl<C> Default for Decision<C> {
     }
 }
 
-/// What happens to a set.
+/// The change of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The set is frozen.
@@ -187,7 +187,7 @@ impl Change {
     }
 }
 
-/// What becomes of a set.
+/// The decision about a set.
 pub fn decide(snap: &Snapshot<'_>) -> Decision<MachineSetCondition> {
     let Snapshot { set, owner, machines, now, period, .. } = *snap;
     let labelled = set.label(label::FREEZE) == Some("True");
@@ -201,7 +201,7 @@ pub fn decide(snap: &Snapshot<'_>) -> Decision<MachineSetCondition> {
     let rests_until = snap.lifted.map(|at| after(at, period)).filter(|until| *until > now);
     let since = condition.and_then(|it| it.last_transition_time.as_ref()).map_or(now, |at| at.0);
     let holds_until = after(since, period);
-    // A number that is about to be filled in says nothing of what is too much.
+    // A number about to be filled in says nothing about surplus.
     let absent = owner.map_or(set.spec.replicas, |it| it.spec.replicas).is_none();
     let (freeze, again) = match (frozen, by_user) {
         (_, true) => (false, None),
@@ -299,7 +299,7 @@ pub enum Observed {
         lifted: Option<Timestamp>,
         /// The time.
         now: Timestamp,
-        /// How far it may overshoot.
+        /// The allowed overshoot.
         margins: Margins,
         /// See [`Snapshot::period`].
         period: Duration,
@@ -324,7 +324,7 @@ impl Observed {
         }
     }
 
-    /// What is decided about a set.
+    /// The decision about a set.
     fn of_set(&self) -> Option<Decision<MachineSetCondition>> {
         let Self::Set { set, owner, machines, lifted, now, margins, period } = self else {
             return None;

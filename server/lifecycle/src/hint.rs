@@ -1,4 +1,4 @@
-//! What a driver said of the instance of a Machine by itself, until the core has looked.
+//! A driver's own report on a Machine's instance, until the core has looked.
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -36,7 +36,7 @@ pub enum News {
     Over,
 }
 
-/// All that a driver said of one instance since the core last looked.
+/// All reports on an instance since the core last looked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HintView {
     /// The driver said that the instance is gone, or found none when asked for another reason.
@@ -53,14 +53,15 @@ pub struct HintView {
     pub not_before: Option<Timestamp>,
 }
 
-/// What a pass did about a hint.
+/// A pass's use of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintUse {
     /// The pass sends a read.
     Asks,
-    /// The read failed; another one is to be sent then.
+    /// The read failed; the next read is due then.
     AsksAgain(Timestamp),
-    /// A read found no instance, also without a hint; another one is to be sent then, and proves it.
+    /// A read found no instance, also without a hint; another read is due then, and proves the
+    /// absence.
     Missed(Timestamp),
     /// Nothing is left to do.
     Done,

@@ -1,6 +1,6 @@
 //! The core's own needs until the end of a deletion: its Leases and the ConfigMap with the cluster id. They carry a
-//! finalizer while there is something to delete, since a terminating namespace takes no new ones, and go with the last
-//! of it. If a user deletes a single object, the object goes and is made again.
+//! finalizer while there is something to delete, since a terminating namespace takes no new objects, and go with the
+//! last deletion. If a user deletes a single object, the object goes and is made again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::names::finalizer;
@@ -19,8 +19,8 @@ pub enum Need {
     Idle,
 }
 
-/// What to do with the finalizer of an object of the core's own. An object in deletion takes no new finalizer. An idle
-/// one has none: then no core has to run for its namespace to go.
+/// The decision about the finalizer of an object of the core's own. An object in deletion takes no new finalizer. The
+/// object of an idle core has none: then no core has to run for its namespace to go.
 pub fn hold(metadata: &ObjectMeta, need: Need) -> Hold {
     match (need, is_held(metadata)) {
         (Need::Needed, false) if metadata.deletion_timestamp.is_none() => Hold::Add,

@@ -1,7 +1,7 @@
-//! What is kept of a class and its credentials while a Machine may need them to be deleted, should
-//! a user delete both: the data of a Secret beside them. User data is not kept; nothing is ever
-//! made with it. What the class was before it was changed is kept as well: an instance whose creation
-//! has no known outcome is where that class says.
+//! The stored copy of a class and its credentials while a Machine may need them for its deletion, should a user delete
+//! both: the data of a Secret beside them. User data is not kept; nothing is ever made with it. The former versions of
+//! the class are kept as well: an instance whose creation has no known outcome is in the place that the former version
+//! names.
 
 use ostler_api::Revision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub const MOST_BYTES: usize = 768 << 10;
 const PREFIX: &str = "ostler-class-";
 const CLASS: &str = "class.json";
 const REVISION: &str = "secret-revision";
-/// Before the keys of what is kept. Every core reads it so.
+/// Prefix of the stored keys. Every core reads it so.
 const KEY: &str = "data.";
 /// The API's limit for a key. A longer key with [`KEY`] before it cannot be stored.
 const LONGEST_KEY: usize = 253;
@@ -95,7 +95,7 @@ impl LastKnown {
         fits.then_some(data)
     }
 
-    /// Reads what was kept; `None` if it belongs to another object, or is spoiled.
+    /// Reads the stored copy; `None` if it belongs to another object, or is spoiled.
     pub fn decode(data: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let class = class(data.get(CLASS)?)?;
         let secret_revision = data

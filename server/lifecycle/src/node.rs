@@ -1,4 +1,4 @@
-//! Finds the Node of a Machine. A Node is a Machine's only if its provider id is empty or that of the instance.
+//! Finds the Node of a Machine. A Node is a Machine's only if its provider id is empty or the instance's.
 
 use ostler_api::{ProviderId, ProviderIdComparison};
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub enum NodeView {
     Unknown,
     /// There is none.
     Absent,
-    /// Several Nodes claim to be it, and none is known to be the one. Those with the provider id of the instance are the
-    /// Machine's all the same.
+    /// Several Nodes claim to be the Machine's, and none is known as the right one. Nodes with the provider id of the
+    /// instance are the Machine's all the same.
     Ambiguous(Vec<Arc<Node>>),
     /// The Node.
     Known(Arc<Node>),
-    /// The Node, and others with the provider id of the instance: the VM came back under another name. Whose pods run on the
-    /// instance is said by the provider id.
+    /// The Node, and others with the provider id of the instance: the VM came back under another name. The provider id
+    /// tells whose pods run on the instance.
     Several(Arc<Node>, Vec<Arc<Node>>),
 }
 
 impl NodeView {
-    /// The one that the Machine joined as, or is to join as.
+    /// The Node recorded at joining, or about to join.
     pub const fn main(&self) -> Option<&Arc<Node>> {
         match self {
             Self::Known(node) | Self::Several(node, _) => Some(node),
@@ -71,7 +71,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 /// A Machine has no more Nodes than these: each costs writes, and kubelets say which provider id they have.
 const MOST_NODES: usize = 32;
 
-/// How provider ids of Nodes are compared with that of a Machine.
+/// The comparison of Nodes' provider ids with a Machine's.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IdComparison {
     /// As its driver says; `None`: none was connected since this core started.
@@ -148,11 +148,11 @@ pub(crate) fn has_critical_components(node: &Node) -> bool {
     noted.is_none_or(|noted| noted != "false")
 }
 
-/// The Node: first of all the one with the provider id, then one without any. A Node of another instance is shown only
-/// for the message.
+/// The Node: first of all a Node with the provider id, then a Node without any. A Node of another instance is shown
+/// only for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
     let mut with_id = found.with_id.clone();
-    // The index has those with an equal id only. A Node recorded at joining may have no id yet.
+    // The index only has Nodes with an equal id. A Node recorded at joining may have no id yet.
     for node in found.named.iter().chain(&found.labelled) {
         let its = match provider_id(node) {
             Some(_) => is_of_instance(machine, machine.instance_id(), node, found.by),
@@ -286,7 +286,7 @@ fn is_said(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| status.instance_provider_id.is_some())
 }
 
-/// Whether a Machine joined as a Node of another name than this one.
+/// Whether a Machine joined as a Node of another name.
 fn is_elsewhere(machine: &Machine, node: &Node) -> bool {
     let joined = machine.status.as_ref().and_then(|status| status.node_ref.as_ref());
     joined.is_some_and(|it| Some(&it.name) != node.metadata.name.as_ref())
@@ -308,7 +308,7 @@ pub(crate) fn is_stale(
     during && named && of_another && !joined_as_another(machine, node)
 }
 
-/// Whether a Machine joined as a Node with another UID than this one: the name may have been used again.
+/// Whether a Machine joined as a Node with another UID: the name may have been used again.
 pub fn joined_as_another(machine: &Machine, node: &Node) -> bool {
     joined_uid(machine).is_some() && !joined_as(machine, node)
 }

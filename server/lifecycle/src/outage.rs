@@ -23,7 +23,7 @@ pub struct Outage {
     pub to: Timestamp,
 }
 
-/// What is known of the API servers.
+/// The known state of the API servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiView {
     /// Since when an API server does not answer; `None`: all answer.
@@ -37,7 +37,7 @@ pub struct ApiView {
 }
 
 impl ApiView {
-    /// Whether one of them has not answered for longer than a moment.
+    /// Whether an API server has not answered for longer than a moment.
     pub fn is_down_for_long(&self) -> bool {
         self.frozen && self.down_since.is_some()
     }
@@ -105,7 +105,7 @@ impl ApiView {
     }
 }
 
-/// What the checks of the API servers said so far.
+/// The results so far of the checks of the API servers.
 #[derive(Debug, Clone)]
 pub struct Reachability {
     patience: Duration,

@@ -40,7 +40,7 @@ pub struct Plan {
     pub cancel: Option<OperationId>,
     /// Id of a finished operation whose result is in `status` now.
     pub acknowledge: Option<OperationId>,
-    /// What it does about the hint of the driver; `None`: nothing yet.
+    /// The pass's use of the driver's hint; `None`: none yet.
     pub hint: Option<HintUse>,
     /// The events for people.
     pub events: Vec<Event>,
@@ -86,20 +86,20 @@ pub enum Action {
         /// The observed resource version; `None`: no Node.
         version: Option<String>,
     },
-    /// Take the turn of a MachineDeployment to replace a Machine, unless another one took it since.
-    /// Given back if the pass comes to nothing. Nothing of it is in the API.
+    /// Take the turn of a MachineDeployment to replace a Machine, unless another one took it since. Given back if the
+    /// pass comes to nothing. No part of the turn is in the API.
     ClaimReplacement {
         /// The value of the label `name`.
         deployment: String,
         /// When it was last taken, as observed.
         seen: Option<Timestamp>,
     },
-    /// Take or give back an update slot of the class, or a place in the line. Nothing of it is in the API.
+    /// Take or give back an update slot of the class, or a place in the line. No part of the slot is in the API.
     UpdateSlot {
-        /// What the Machine is to have.
+        /// The wanted use of the slot.
         wanted: SlotUse,
-        /// How many slots there are. The plan is outdated if none of them is free any more. `None`: the update
-        /// runs already, so it takes its slot whatever the limit.
+        /// How many slots there are. The plan is outdated if no slot is free any more. `None`: the update runs already,
+        /// so it takes its slot whatever the limit.
         limit: Option<usize>,
     },
     /// Ask the driver to review the class. The Machine is looked at again when it has answered.
@@ -248,7 +248,7 @@ impl Action {
     }
 }
 
-/// What a pass does when an action fails.
+/// The pass's reaction to a failed action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
     /// The pass ends: the plan is void.
@@ -354,8 +354,8 @@ pub struct NodePatch {
     pub taints: Option<Vec<Taint>>,
 }
 
-/// One change of the status of a Node, on condition of the version that was observed. What is not
-/// named stays.
+/// One change of the status of a Node, on condition of the version that was observed. Conditions without a name here
+/// stay.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeStatusPatch {
     /// Name of the Node.
@@ -396,7 +396,7 @@ pub struct PodRef {
 pub enum Performed {
     /// Done, or it was so already.
     Done,
-    /// What it was about does not exist any more, or is another object of the same name.
+    /// The object of the action does not exist any more, or another object has its name.
     Gone,
     /// An eviction was refused because of PodDisruptionBudgets: the observed budgets of the pod.
     Refused(Vec<BudgetFacts>),
@@ -409,8 +409,8 @@ pub enum Performed {
 }
 
 impl Performed {
-    /// A deletion of a Node with this UID was answered with 409. `there`: the UID of the Node that has its name now;
-    /// the same one was not deleted because something else refused, such as a webhook.
+    /// A deletion of a Node with this UID was answered with 409. `there`: the UID of the present Node of the name; the
+    /// same Node was not deleted because something else refused, such as a webhook.
     pub fn of_refused_node_deletion(uid: &str, there: Option<&str>) -> Self {
         if there == Some(uid) {
             return Self::Failed("the node is there, and was not deleted".to_owned());

@@ -45,7 +45,7 @@ pub struct PodView {
 /// Evictions that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// When the last one was tried.
+    /// When the last eviction was tried.
     pub at: Timestamp,
     /// Whether the refusing budget allows evictions since: the eviction is tried again without waiting.
     pub lifted: bool,
@@ -53,7 +53,7 @@ pub struct Refusal {
     pub attempts: i32,
     /// Not before this much time has passed, as the API server said.
     pub retry_after: Option<Duration>,
-    /// Why the last one failed.
+    /// Why the last eviction failed.
     pub cause: RefusalCause,
 }
 

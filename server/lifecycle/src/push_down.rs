@@ -1,5 +1,5 @@
-//! What needs no new Machines when a template changes: Node template, timeouts, the kind of the class. Sets copy the
-//! fields from their deployment, Machines from their set.
+//! Template changes without new Machines: Node template, timeouts, the kind of the class. Sets copy the fields from
+//! their deployment, Machines from their set.
 
 use ostler_api::machine::MachineSpec;
 
@@ -10,7 +10,7 @@ macro_rules! taken_over {
             $(to.$($field).+.clone_from(&from.$($field).+);)+
         }
 
-        /// Whether `to` has all of it already. A set asks for each of its Machines in each pass.
+        /// Whether `to` has all values already. A set asks for each of its Machines in each pass.
         pub(crate) fn has_all(from: &MachineSpec, to: &MachineSpec) -> bool {
             $(to.$($field).+ == from.$($field).+)&&+
         }

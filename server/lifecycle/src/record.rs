@@ -17,7 +17,7 @@ use crate::{
     unwritten::{Unwritten, due},
 };
 
-/// What is left to do after the actions.
+/// The work left after the actions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     /// A merge patch of `status` (the content of `status`, not the whole object); `None`: nothing
@@ -35,8 +35,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The same of the generation that the Machine has after the actions: each was on condition of what was seen, so
-    /// no change of another client is in between.
+    /// The same, with the Machine's generation after the actions: each action was on condition of the observed version,
+    /// so no change of another client is in between.
     #[must_use]
     pub fn observing(mut self, generation: Option<i64>) -> Self {
         if let Some(status) = self.status.as_mut().filter(|_| self.proceed)
@@ -53,7 +53,8 @@ impl Recorded {
 
 /// How soon a pass is repeated that the API server did not let through.
 const WRITE_RETRY: Duration = Duration::from_secs(2);
-/// How soon one is repeated that went on without a write, which a policy may refuse for as long as nothing is changed.
+/// How soon a pass is repeated that went on without a write, which a policy may refuse for as long as nothing is
+/// changed.
 const REFUSED_RETRY: Duration = Duration::from_secs(15);
 
 /// Computes the writes of a pass. `performed` has one entry for each action of the plan; a missing one counts as
@@ -140,8 +141,8 @@ impl Obstacle {
     }
 }
 
-/// Nothing of the plan is true: not all of what it rests on was done. The operation's result, if
-/// there is one, stays unacknowledged and is taken again.
+/// The plan is void: a precondition of it was not done. The operation's result, if there is one, stays unacknowledged
+/// and is taken again.
 fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorded {
     let old = snapshot.machine.status.clone().unwrap_or_default();
     let stored = snapshot.stored_status().cloned().unwrap_or_default();
@@ -154,7 +155,7 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
             status_patch(&stored, &status)
         }
     };
-    // What a conflict leaves unwritten is planned anew from what is there then.
+    // After a conflict, the unwritten part is planned anew from the current state.
     let told = status.as_ref().map(|_| deferral::told(snapshot, std::iter::empty()));
     Recorded {
         status,
@@ -165,7 +166,7 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
     }
 }
 
-/// Says what was not written, and since when.
+/// Names the missing write, and since when.
 fn not_written(snapshot: &Snapshot, action: &Action, text: &str) -> WaitingFor {
     let reason = WaitReason::ApiWriteFailed;
     let status = snapshot.machine.status.as_ref();

@@ -6,11 +6,11 @@
 //! whose instance the infrastructure will end are on their way as well and use it up; they are not held by it themselves. A rollout, in turn, counts unhealthy Machines
 //! as unavailable, and waits for those: see [`crate::deployment::rolling`].
 //!
-//! If half of a MachineDeployment is lost, something else is broken than its Machines. Then one is replaced, and the
-//! others are held until its successor runs.
+//! If half of a MachineDeployment is lost, something else is broken than its Machines. Then a single Machine is
+//! replaced, and the others are held until its successor runs.
 //!
-//! Members of a MachineDeployment are those of its MachineSets, and where those are not known, the Machines with the
-//! same label `name`. A Machine of no MachineDeployment has no budget to wait for.
+//! Members of a MachineDeployment are the Machines of its MachineSets, and where the sets are not known, the Machines
+//! with the same label `name`. A Machine of no MachineDeployment has no budget to wait for.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Default for Siblings {
     }
 }
 
-/// What the annotation of a MachineDeployment says; 1 without a number there.
+/// The annotation of a MachineDeployment; 1 without a number there.
 pub fn limit(deployment: &MachineDeployment) -> usize {
     let said = deployment.annotation(annotation::MAX_UNHEALTHY_REPLACEMENTS);
     said.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
@@ -61,7 +61,7 @@ pub struct Members {
     pub wanted: usize,
     /// How many living members there are, without members in deletion.
     pub living: usize,
-    /// How many of those are unhealthy, and not given up.
+    /// How many living members are unhealthy, and not given up.
     pub unhealthy: usize,
     /// How many are being made, replaced or deleted.
     pub in_flight: usize,
@@ -107,7 +107,7 @@ pub struct Sibling {
     pub holds_until: Timestamp,
 }
 
-/// What is with a sibling.
+/// The state of a sibling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiblingState {
     /// Is to become a Node.
@@ -221,12 +221,11 @@ pub struct Held {
 /// Whether a Machine whose health timeout ended at `due` has to wait for siblings; `None`: it may
 /// fail now.
 ///
-/// A sibling in flight uses the budget for as long as it may take to become a Node (`patience`).
-/// If one after the other does, the wait still ends: `patience` after the Machine was due, or after
-/// the last failure of a member. Siblings that are stuck hold nothing, but while there are any, no
-/// two failures follow each other faster than that either: otherwise every unhealthy Node would be
-/// taken away while none can be made. In a mass failure the wait does not end as long as one is in
-/// flight, stuck or not.
+/// A sibling in flight uses the budget for as long as it may take to become a Node (`patience`). If one after the other
+/// does, the wait still ends: `patience` after the Machine was due, or after the last failure of a member. Siblings
+/// that are stuck hold nothing, but while there are any, no two failures follow each other faster than that either:
+/// otherwise every unhealthy Node would be taken away while none can be made. In a mass failure the wait does not end
+/// as long as a sibling is in flight, stuck or not.
 pub fn held(
     siblings: &Siblings,
     due: Timestamp,

@@ -1,5 +1,5 @@
-//! What becomes of `spec.replicas` where a set or deployment has none. Clients in Go leave a 0 out when they write a whole
-//! object, so an absent number is 0; but where an autoscaler keeps at least one Machine it is none that the client wrote,
+//! The value for an absent `spec.replicas` of a set or deployment. Clients in Go leave a 0 out when they write a whole
+//! object, so an absent number is 0; but where an autoscaler keeps at least one Machine the client meant no number,
 //! since the number is the autoscaler's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,14 +12,13 @@ use crate::numbered;
 pub struct Filled {
     /// The number.
     pub replicas: i32,
-    /// Whether Machines go because of it.
+    /// Whether the filled-in number deletes Machines.
     pub warning: bool,
     /// For people.
     pub note: String,
 }
 
-/// The filled-in fields. `wanted`: how many there were to be, as far as that is known; `there`: how many Machines there
-/// are.
+/// The filled-in fields. `wanted`: the known former number; `there`: the number of existing Machines.
 pub(crate) fn fill(metadata: &ObjectMeta, wanted: i32, there: usize) -> Filled {
     let annotations = metadata.annotations.as_ref();
     let least = |key: &'static str| {

@@ -14,8 +14,8 @@ pub fn is_empty(selector: &LabelSelector) -> bool {
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// Whether an object with these labels is selected. An empty selector selects nothing, and so does one with an operator
-/// that does not exist.
+/// Whether an object with these labels is selected. An empty selector selects nothing, and so does a selector with an
+/// unknown operator.
 pub fn matches(selector: &LabelSelector, labels: Option<&Labels>) -> bool {
     let none = Labels::new();
     let labels = labels.unwrap_or(&none);

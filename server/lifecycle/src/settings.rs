@@ -1,4 +1,4 @@
-//! What an operator sets for all Machines of a core.
+//! The operator's settings for all Machines of a core.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct Settings {
     pub instance_check: Duration,
     /// How often an instance is read whose Node does not come.
     pub join_check: Duration,
-    /// How long after a refused eviction the next one is tried; then twice as long each time.
+    /// How long after a refused eviction the next try comes; then twice as long each time.
     pub eviction_retry: Duration,
     /// The longest wait between two evictions of a pod, and what `max_evict_retries` is reckoned in.
     pub eviction_retry_max: Duration,

@@ -107,7 +107,7 @@ pub struct Snapshot {
     pub operation: OperationView,
     /// The driver's own report on the instance.
     pub hint: Option<HintView>,
-    /// What the driver says of the class and the change of it: the answer to
+    /// The driver's review of the class and its change: the answer to
     /// [`Question::of`](crate::hot_update::Question::of).
     pub review: ReviewView,
     /// The update slots of the class.
@@ -118,7 +118,7 @@ pub struct Snapshot {
     pub cluster: ClusterIds,
     /// Leadership term of this core.
     pub term: i64,
-    /// Values that a decision cannot make itself.
+    /// Random values for a decision, which is pure.
     pub fresh: Fresh,
     /// The core's defaults.
     pub settings: Settings,

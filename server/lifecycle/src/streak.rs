@@ -25,10 +25,10 @@ const STEADY: Duration = Duration::from_mins(10);
 /// Reason of conditions and events while Machines fail one after the other.
 pub const REPLACEMENTS_FAIL: &str = EventReason::ReplacementsFail.name();
 
-/// What follows for the Failed Machines of a set or a pool.
+/// The consequence for the Failed Machines of a set or a pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Streak {
-    /// What the status has to say; `None`: nothing failed lately.
+    /// The retry for the status; `None`: nothing failed lately.
     pub retry: Option<Retry>,
     /// The set does not say so yet: nothing is replaced before.
     is_new: bool,

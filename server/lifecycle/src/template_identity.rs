@@ -16,8 +16,8 @@ const SUFFIX: usize = 5;
 const MANY_COLLISIONS: i32 = 5;
 
 /// The identity of a template in rollouts: templates with the same identity are the same. Sets of other controllers are
-/// recognised by identity, never by hash, which only those controllers can compute. What is empty counts as absent, as
-/// in Go, but for an annotation.
+/// recognised by identity, never by hash, which only those controllers can compute. Empty values count as absent, as in
+/// Go, but for an annotation.
 pub fn identity(template: &MachineTemplateSpec) -> String {
     let mut template = template.clone();
     if let Some(labels) = template.metadata.as_mut().and_then(|it| it.labels.as_mut()) {
@@ -37,7 +37,7 @@ pub fn digest(template: &MachineTemplateSpec) -> String {
     digest::of_text(&identity(template))
 }
 
-/// `None` for what is empty. Calls itself once for each level of a value that was read by a reader with a limit.
+/// `None` for an empty value. Calls itself once for each level of a value that was read by a reader with a limit.
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,

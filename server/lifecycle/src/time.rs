@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The next whole second: what is written has no fractions of one.
+/// The next whole second: written times have no fractions.
 pub(crate) fn second_after(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second().saturating_add(1)).unwrap_or(time)
 }

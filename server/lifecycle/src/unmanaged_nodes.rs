@@ -12,7 +12,7 @@ use ostler_api::names::{
 
 use crate::{cluster::ClusterIds, time::after};
 
-/// What ties a Node to a Machine.
+/// The tie between a Node and a Machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
     /// Nothing.
@@ -23,7 +23,7 @@ pub enum Tie {
     Known,
 }
 
-/// What is to be done about a Node.
+/// The task about a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeTask {
     /// Nothing.
@@ -40,7 +40,7 @@ pub enum NodeTask {
     Unmark,
 }
 
-/// Whether a Node is marked as not managed: what becomes of it concerns no Machine.
+/// Whether a Node is marked as not managed: it concerns no Machine.
 pub fn is_not_managed(node: &Node) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(NOT_MANAGED))
 }

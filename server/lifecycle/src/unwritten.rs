@@ -7,8 +7,8 @@ use ostler_api::machine::MachineStatus;
 
 use crate::{plan::Event, time::after};
 
-/// How long a status waits for the next write. Long enough for a fast driver to answer, short enough that a slow one
-/// is seen to work.
+/// How long a status waits for the next write. Long enough for a fast driver to answer, short enough that people see a
+/// slow driver at work.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A status that the Machine has for the core and not in the API.
@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Unwritten {
     /// The status in the API. The unwritten status is void once the API has another one; the events are not.
     pub stored: Option<MachineStatus>,
-    /// What is to be written.
+    /// The status to write.
     pub status: MachineStatus,
     /// The events of the status.
     pub events: Vec<Event>,

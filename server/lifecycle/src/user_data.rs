@@ -20,8 +20,8 @@ const TOKEN_ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// The id of the bootstrap token of the Machine or pool with this UID: six characters, so that the Secret
 /// is `bootstrap-token-<id>`. Made from the UID, because names of machines are alike.
 ///
-/// There are 36^6 ids. Among 5,000 machines that create at the same time, two want the same one
-/// about once in 200 times; the second of them takes the next id, see [`token_id_after`].
+/// There are 36^6 ids. Among 5,000 machines that create at the same time, two want the same id about once in 200 times;
+/// the second machine takes the next id, see [`token_id_after`].
 pub fn token_id(uid: &str) -> String {
     id_from(uid)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-/// Persistent volumes that have to do with the drain of one Node.
+/// Persistent volumes concerned by the drain of a Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumesView {
     /// The volume behind each claim of a pod on the Node, by `namespace/name` of the claim. A claim
@@ -17,7 +17,7 @@ pub struct VolumesView {
     pub moving: BTreeSet<String>,
 }
 
-/// What decisions need of a PersistentVolume.
+/// The facts about a PersistentVolume for decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeFacts {
     /// Name of the PersistentVolume.

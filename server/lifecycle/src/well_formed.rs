@@ -1,4 +1,5 @@
-//! What an API server accepts as keys and values of labels, annotations and taints, and as capacity.
+//! The rules of an API server for keys and values of labels, annotations and taints, and for
+//! capacity.
 
 use ostler_quantity::Quantity;
 

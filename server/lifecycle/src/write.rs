@@ -1,4 +1,4 @@
-//! What a plan writes to the API, as data: the object, the condition, and what follows from each answer. One executor
+//! A plan's writes to the API, as data: the object, the condition, and the consequence of each answer. One executor
 //! performs it for every kind of the fleet, and decides nothing.
 
 mod taken;
@@ -102,7 +102,7 @@ impl Object {
     }
 }
 
-/// What is done to an object.
+/// The write of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verb {
     /// No write: a read shows the object unchanged, or no later write is made. Caches may lag.
@@ -125,7 +125,7 @@ pub enum Verb {
     Token(Box<TokenWrite>),
 }
 
-/// What is done to a bootstrap token.
+/// The write of a bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenWrite {
     /// Make the token, or replace the token of the same id and owner. Another owner's token is a 409.
@@ -149,7 +149,7 @@ pub enum Same {
 }
 
 impl Same {
-    /// Whether two versions are the same in that.
+    /// Whether two versions are the same in this respect.
     pub fn holds(self, one: &ObjectMeta, other: &ObjectMeta) -> bool {
         let spec = one.uid == other.uid
             && one.generation == other.generation
@@ -187,7 +187,7 @@ pub enum Only {
 }
 
 impl Only {
-    /// Whether the newest version may be written to in place of the one that was seen.
+    /// Whether the newest version may be written to in place of the observed version.
     pub fn holds(&self, seen: &Object, newest: &Object) -> bool {
         let Self::Newest { available } = self else { return false };
         Same::AllButStatus(Duration::ZERO).holds(seen.meta(), newest.meta())
@@ -255,11 +255,11 @@ pub enum Remember {
     Nothing,
     /// The name of the new object, from before the request: the create is repeated until answered.
     Name,
-    /// The name of what is created, from then on.
+    /// The name of the new object, from then on.
     Created,
-    /// The UID of what is deleted.
+    /// The UID of the deleted object.
     Deletion,
-    /// The name of what is taken, until it is answered: it is the first to be taken again.
+    /// The name of the taken Machine, until the answer: it is the first to be taken again.
     Taking,
     /// Only that there was no answer.
     Answer,
@@ -364,12 +364,12 @@ pub enum Pace {
     InOrder,
     /// So many at the same time.
     Beside(usize),
-    /// 1, 2, 4, … at the same time. None is made after a step with a failure: what one is refused for, the next hundred
-    /// are refused for as well.
+    /// 1, 2, 4, … at the same time. None is made after a step with a failure: a refusal of one would meet the next
+    /// hundred as well.
     Doubling,
 }
 
-/// What an answer means for the pass.
+/// The meaning of an answer for the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// As good as done.
@@ -378,7 +378,7 @@ pub enum Then {
     Stop,
     /// The pass ends: the object is looked at again.
     Outdated,
-    /// The pass goes on, and the key comes again as one that failed.
+    /// The pass goes on, and the key comes again like a failed key.
     Repeat,
     /// The pass goes on, and the key comes again after this time or sooner.
     Again(Duration),
@@ -491,13 +491,13 @@ impl Report for () {
     }
 }
 
-/// The answer to a snapshot. Executed in this order: the writes, one of the status, then, only if that was accepted, cancel,
-/// acknowledge, dispatch and events.
+/// The answer to a snapshot. Executed in this order: the writes, the status write, then, only if the status was
+/// accepted, cancel, acknowledge, dispatch and events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan<R> {
     /// Writes to the API, in this order.
     pub writes: Vec<Batch>,
-    /// What the object is to say; `None`: there is nothing to write it to, or it is written by the next pass.
+    /// The report of the object; `None`: there is no object for it, or the next pass writes it.
     pub report: Option<R>,
     /// Id of an operation that is to be stopped.
     pub cancel: Option<OperationId>,
@@ -546,7 +546,7 @@ impl Tried {
         self.0.iter().find_map(|(of, performed)| (*of == part).then_some(performed))
     }
 
-    /// What the first answer said that refused a write of a part.
+    /// The text of the first refusal of a part's write.
     pub fn refusal(&self, part: Part) -> Option<&str> {
         self.0.iter().find_map(|(of, performed)| match performed {
             Performed::Failed(text) if *of == part => Some(text.as_str()),

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-/// Answers a write with what was sent, a deletion with success.
+/// Answers a write with the sent object, a deletion with success.
 #[derive(Debug, Default)]
 pub(crate) struct Bench(Arc<Mutex<Vec<(String, Value)>>>);
 
 impl Bench {
-    /// What was written: method and path, and the body.
+    /// The recorded writes: method and path, and the body.
     pub(crate) fn writes(&self) -> Vec<(String, Value)> {
         self.0.lock().clone()
     }

@@ -111,7 +111,7 @@ impl From<kube::Error> for WriteError {
             422 => Self::Invalid(status.message.clone()),
             504 => Self::NoAnswer,
             500 => Self::Internal(status.message.clone()),
-            // From a proxy or a load balancer in front of it, which may have passed the request on.
+            // From a proxy or a load balancer in front of the API server, which may have passed the request on.
             408 | 501.. => Self::Lost(status.message.clone()),
             _ => Self::Other(status.message.clone()),
         }
@@ -203,7 +203,7 @@ impl Writer {
         self.unanswered.lock().is_none_or(|at| at.elapsed() >= PATIENCE)
     }
 
-    /// The API of a kind; of one namespace, or of the cluster if `namespace` is empty.
+    /// The API of a kind; in a namespace, or of the cluster if `namespace` is empty.
     pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
@@ -416,7 +416,7 @@ impl Writer {
         self.pages(&api, there, PAGES.1).await?.complete()
     }
 
-    /// What the API server serves of the core group, by its own account; `None`: it did not answer.
+    /// The core group's resources, from the API server itself; `None`: no answer.
     pub async fn core_resources(&self) -> Option<Vec<APIResource>> {
         let asked = self.client.list_core_api_resources("v1");
         Some(tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?.resources)

@@ -1,4 +1,4 @@
-//! The one source of wall-clock time.
+//! The only source of wall-clock time.
 
 use std::fmt;
 use std::sync::Arc;

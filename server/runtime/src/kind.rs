@@ -65,7 +65,7 @@ impl PassError {
         }
     }
 
-    /// `Outdated` unless a live read shows what was decided from: the same object, spec, deletion and annotations.
+    /// `Outdated` unless a live read shows the basis of the decision: the same object, spec, deletion and annotations.
     pub fn unless_same(live: &ObjectMeta, seen: &ObjectMeta) -> Result<(), Self> {
         let same = live.uid == seen.uid
             && live.generation == seen.generation

@@ -7,9 +7,9 @@ use ostler_proto::v1alpha1::{ObjectRevision, Target};
 
 use crate::session::hello::Introduction;
 
-/// The target of these events.
+/// The target of the audit events.
 pub(crate) const TARGET: &str = "ostler::audit";
-/// Who sends operations to drivers.
+/// The sender of operations to drivers.
 pub(crate) const CORE: &str = "core";
 
 /// A caller got no further than the door; `who` is empty if it is unknown.

@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 /// A driver that dialled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// Stable name: sessions of one name replace each other, sessions of two never do.
+    /// Stable name: sessions of the same name replace each other, sessions of two names never do.
     pub name: String,
     /// The providers to claim.
     pub providers: Providers,
-    /// How much longer what it showed is good for; `None`: without end. A session does not outlive
-    /// it.
+    /// How much longer the caller's credentials are valid; `None`: without end. A session does not
+    /// outlive it.
     pub expires_in: Option<Duration>,
 }
 
@@ -38,7 +38,7 @@ pub enum Providers {
 }
 
 impl Providers {
-    /// The providers of these names.
+    /// The providers of the given names.
     pub fn named<I: IntoIterator<Item = S>, S: Into<String>>(names: I) -> Self {
         Self::Named(names.into_iter().map(Into::into).collect())
     }
@@ -78,8 +78,8 @@ impl fmt::Display for Providers {
     }
 }
 
-/// The other end of a connection, as far as the transport knows it. All of it is verified; nothing
-/// of it was merely said by the caller.
+/// The other end of a connection, as far as the transport knows it. All fields are verified; none
+/// was merely claimed by the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Where the connection comes from, for logs; empty if unknown.
@@ -90,7 +90,7 @@ pub struct Peer {
     pub process: Option<PeerProcess>,
 }
 
-/// Who a client certificate speaks for.
+/// The identity in a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// The URI name; else the DNS name; else the common name.
@@ -136,7 +136,7 @@ pub enum AuthError {
         "the call shows no bearer token and no client certificate; set OSTLER_TOKEN_FILE, or OSTLER_CERT_FILE and OSTLER_KEY_FILE, of the driver"
     )]
     Missing,
-    /// What the caller showed is not valid.
+    /// The caller's credentials are not valid.
     #[error("the bearer token is not valid; check OSTLER_TOKEN_FILE of the driver")]
     Invalid,
     /// The caller's credentials are refused, for this reason.
@@ -145,13 +145,13 @@ pub enum AuthError {
     /// The caller is known, and may serve no provider.
     #[error("{0}")]
     Unbound(String),
-    /// What the caller showed cannot be checked for now.
+    /// The caller's credentials cannot be checked for now.
     #[error("the bearer token cannot be checked: {0}")]
     Unavailable(String),
 }
 
 impl AuthError {
-    /// The kind of it, as a word.
+    /// The kind of error, as a word.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Missing => "Missing",

@@ -37,7 +37,7 @@ impl ClassContent {
     }
 }
 
-/// What the instance of a class looks like to the scheduler: `MachineClass.nodeTemplate`.
+/// The shape of a class's instance for the scheduler: `MachineClass.nodeTemplate`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineShape {
     /// Resource name to Kubernetes quantity.
@@ -73,7 +73,7 @@ impl fmt::Debug for SecretContent {
 /// Why a class or a secret cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClassError {
-    /// There is none of this name.
+    /// No class has this name.
     #[error("not found")]
     NotFound,
     /// The namespace is not served by this core.
@@ -100,8 +100,8 @@ pub trait ClassSource: Send + Sync + 'static {
     }
 
     /// The current, merged content of the secrets named by the class at this revision; if the revision is not kept, or
-    /// empty, of the currently named secrets. [`ClassError::NotFound`] if the class is not there, names no secret, or
-    /// names one that is not there.
+    /// empty, of the currently named secrets. [`ClassError::NotFound`] if the class is missing, names no secret, or
+    /// names a missing secret.
     async fn secret(&self, class: &ClassReference) -> Result<SecretContent, ClassError>;
 
     /// Everything confidential that drivers get for a class: the values of its secret, and user data. Drivers' messages

@@ -1,4 +1,4 @@
-//! Between the operations of the core and those of the wire.
+//! Between the operations of the core and the wire's.
 
 mod pool;
 
@@ -24,15 +24,15 @@ use ostler_proto::v1alpha1::{
 use crate::operation::Order;
 use crate::session::frames;
 
-/// Longest text for people, in bytes. More of it is cut.
+/// Longest text for people, in bytes. A longer text is cut.
 pub(crate) const MESSAGE_BYTES: usize = 2 << 10;
 /// Longest name or word, in bytes.
 pub(crate) const WORD_BYTES: usize = 256;
-/// Most violations of one failure.
+/// Most violations of a failure.
 pub(crate) const VIOLATIONS: usize = 64;
-/// Most addresses of one instance.
+/// Most addresses of an instance.
 pub(crate) const ADDRESSES: usize = 64;
-/// Most paths, warnings and failed parts of one answer.
+/// Most paths, warnings and failed parts of an answer.
 pub(crate) const FEW: usize = 256;
 
 /// The verb of a request.
@@ -62,7 +62,7 @@ pub(crate) fn target(target: Target) -> WireTarget {
     WireTarget { kind, namespace, name, uid: uid.into() }
 }
 
-/// What a driver may know of a Machine.
+/// A Machine's data for drivers.
 pub(crate) fn metadata(of: MachineMetadata) -> WireMetadata {
     WireMetadata {
         labels: of.labels.into_iter().collect(),
@@ -193,7 +193,7 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
     }
 }
 
-/// What the creation of the target has, or had, as idempotency key. Of an object that nothing is made for: none.
+/// The idempotency key of the target's creation. No key for an object without an instance.
 fn creation_key(target: &Target) -> String {
     let creation = match target.kind.as_str() {
         names::MACHINE => OperationKind::CreateMachine,
@@ -330,8 +330,8 @@ fn parts(records: Vec<PartRecord>) -> Result<Vec<Part>, Failure> {
     tagged.map(part).collect()
 }
 
-/// Each instance and each group has a place in an object of the API, which takes only so much. What is cut is another
-/// name, so a name that is too long is none.
+/// Each instance and each group has a place in an object of the API, which takes only so much. A shortened name is
+/// another name, so a name that is too long counts as absent.
 fn bounded<const N: usize>(names: [&String; N]) -> Result<(), Failure> {
     if names.iter().any(|name| name.len() > WORD_BYTES) { Err(too_long()) } else { Ok(()) }
 }
@@ -345,7 +345,7 @@ fn violation(of: FieldViolation) -> (String, String) {
     (cut(of.path, WORD_BYTES), cut(of.description, MESSAGE_BYTES))
 }
 
-/// What a driver says of a failure, cut to what the core keeps.
+/// A driver's failure, cut to the parts that the core keeps.
 pub(crate) fn failure(mut error: OperationError) -> Failure {
     few(&mut error.violations, VIOLATIONS);
     let reason = error.acts_by();
@@ -379,7 +379,7 @@ pub(crate) fn failure(mut error: OperationError) -> Failure {
     }
 }
 
-/// The first so many items, and no room for more: what is made of a list may keep its memory.
+/// The first so many items, without room for more: a value made of the list may keep its memory.
 pub(crate) fn few<T>(list: &mut Vec<T>, most: usize) {
     list.truncate(most);
     list.shrink_to_fit();

@@ -1,4 +1,4 @@
-//! What the controllers are told.
+//! Events for the controllers.
 
 use ostler_api::OperationId;
 use ostler_api::ProviderName;
@@ -105,7 +105,7 @@ impl SessionEvent {
     }
 }
 
-/// The driver of one provider, as seen from here. `Default` has none.
+/// The driver of a provider, as seen from here. `Default` has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProviderState {
     /// The name its driver uses.
@@ -136,7 +136,7 @@ pub struct ProviderState {
     pub in_flight: usize,
     /// Operations that wait for credit.
     pub queued: usize,
-    /// For how long the oldest of these has waited that no pause holds back.
+    /// How long the oldest operation that no pause holds back has waited.
     pub oldest_wait: Duration,
     /// The driver is slow: an operation waits longer for its credit than it should.
     pub slow: bool,

@@ -1,4 +1,4 @@
-//! How the drivers of each provider compare the provider ids of Nodes with those of instances.
+//! The drivers' comparisons of Nodes' provider ids with instances', by provider.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// More than a core has providers. A forgotten provider has no known comparison until its driver comes again.
 const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What active drivers said, last. Cheap to clone; every clone is the same.
+/// The last answers of active drivers. Cheap to clone; every clone is the same.
 #[derive(Debug, Clone, Default)]
 pub struct IdComparisons(Arc<Mutex<Said>>);
 
@@ -28,7 +28,7 @@ impl Default for Said {
 }
 
 impl IdComparisons {
-    /// What the driver of a provider said; `None`: none was active since this process started.
+    /// The answer of a provider's driver; `None`: none was active since this process started.
     pub fn of(&self, provider: &ProviderName) -> Option<ProviderIdComparison> {
         let said = self.0.lock();
         said.connected.get(provider).or_else(|| said.former.peek(provider)).copied()

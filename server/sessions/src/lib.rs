@@ -1,8 +1,8 @@
 //! The gRPC side of the core: driver sessions, dispatch, class and secret service.
 //!
-//! [`Sessions`] is the handle that everything else uses. Drivers dial in to the service behind
-//! it; controllers [submit](Sessions::submit) operations, look at the [view](Sessions::view) of a
-//! target, and [acknowledge](Sessions::acknowledge) what they recorded.
+//! [`Sessions`] is the handle that everything else uses. Drivers dial in to the service behind it;
+//! controllers [submit](Sessions::submit) operations, look at the [view](Sessions::view) of a
+//! target, and [acknowledge](Sessions::acknowledge) recorded results.
 //!
 //! Inside, decisions and effects are apart:
 //!

@@ -96,8 +96,8 @@ macro_rules! register {
 }
 pub(crate) use register;
 
-/// What is counted of the operations of one provider and verb that come to a result: found without a search, for it is needed
-/// once for every operation.
+/// The counters of a provider's operations of one verb with a result: found without a search, for every operation needs
+/// them once.
 #[derive(Debug)]
 struct Usual {
     queue_seconds: Histogram,

@@ -10,7 +10,7 @@ use ostler_proto::v1alpha1::Operation;
 
 use crate::ClassContent;
 
-/// An operation to be sent, with what was looked up for it.
+/// An operation to be sent, with its looked-up data.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// The id of `operation`.
@@ -29,7 +29,7 @@ pub(crate) struct Order {
     pub(crate) volumes: Vec<String>,
     /// The class at its revision, kept until the operation ends.
     pub(crate) class: Option<Arc<ClassContent>>,
-    /// What the secret of the class is now, if that is known.
+    /// The current secret of the class, if known.
     pub(crate) secret: Option<Revision>,
 }
 

@@ -1,4 +1,4 @@
-//! What the core decides about sessions: identity, limits, timers.
+//! The core's choices about sessions: identity, limits, timers.
 
 use ostler_api::ProviderName;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct SessionsOptions {
     pub aliases: BTreeMap<ProviderName, ProviderName>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
     pub rates: BTreeMap<ProviderName, Rate>,
-    /// Limits on what is held.
+    /// Limits on stored state.
     pub limits: Limits,
     /// Timers, all on tokio's clock.
     pub timing: Timing,
@@ -64,8 +64,8 @@ pub struct Limits {
     pub queued: usize,
     /// Bytes of the operations that wait for credit, for each provider.
     pub queued_bytes: usize,
-    /// Bytes of the operations that one driver was sent and has not accepted. A driver accepts immediately after
-    /// reading, so this is the cost of a driver that does not read.
+    /// Bytes of the operations that a driver was sent and has not accepted. A driver accepts immediately after reading,
+    /// so this is the cost of a driver that does not read.
     pub unaccepted_bytes: usize,
     /// Targets with an operation in flight or a result not acknowledged.
     pub targets: usize,
@@ -77,15 +77,15 @@ pub struct Limits {
     pub connections: usize,
     /// Known drivers that have not sent Hello yet, at the same time; the core asks the others to come later.
     pub arrivals: usize,
-    /// Streams of one principal in a row; then one in [`Timing::connect_interval`].
+    /// Streams that a principal may open in a row; then one in [`Timing::connect_interval`].
     pub connect_burst: u32,
     /// Most held operations in a Hello.
     pub held: usize,
-    /// Records of one paged list.
+    /// Records of a paged list.
     pub list_records: usize,
-    /// What the records of one paged list may take in memory, in bytes.
+    /// Bytes of memory for the records of a paged list.
     pub list_bytes: usize,
-    /// The same for all unfinished lists of one session.
+    /// The same for all unfinished lists of a session.
     pub lists_bytes: usize,
     /// Frames of one sort waiting for a driver to read: the core's own frames, and answers to the driver's calls.
     pub outbox: usize,
@@ -96,8 +96,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // With as many results that wait for their acknowledgement again at most half, a Hello lists
-            // all of it.
+            // With at most half as many results waiting for their acknowledgement, a Hello lists everything.
             in_flight: 640,
             // With the work queue of the controllers bounded as well, more waiting only adds age.
             queued: 4096,
@@ -115,11 +114,11 @@ impl Default for Limits {
             arrivals: 256,
             // All sessions of a provider, twice.
             connect_burst: 16,
-            // What a driver may retain. A Hello with so many has room in the largest frame.
+            // The operations that a driver may retain. A Hello with so many has room in the largest frame.
             held: 1000,
             list_records: 100_000,
             list_bytes: 64 << 20,
-            // The core asks for two lists of instances at the same time, and for one of each pool.
+            // The core asks for two lists of instances at the same time, and for a list of each pool.
             lists_bytes: 256 << 20,
             outbox: 64,
             class_revisions: 256,
@@ -161,11 +160,11 @@ pub struct Timing {
     pub progress: Duration,
     /// Intervals without progress after which an operation counts as stalled.
     pub progress_missed: u32,
-    /// At most this often the controllers get a new checkpoint of one operation.
+    /// At most this often the controllers get a new checkpoint of an operation.
     pub checkpoint: Duration,
     /// For how long creates pause when the infrastructure throttles and the driver names no time.
     pub throttled: Duration,
-    /// The longest pause that one answer of a driver can bring about.
+    /// The longest pause after an answer of a driver.
     pub throttled_longest: Duration,
     /// A driver is slow when an operation waits longer than this for its credit.
     pub slow: Duration,
@@ -181,7 +180,7 @@ pub struct Timing {
     pub drain: Duration,
     /// Added to a driver's own time to end.
     pub drain_grace: Duration,
-    /// For how long drivers may go on with what they look up when the core goes.
+    /// For how long drivers may go on with their look-ups when the core goes.
     pub finish: Duration,
     /// For how long connections may take to end when the core goes.
     pub shutdown: Duration,

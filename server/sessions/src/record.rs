@@ -29,7 +29,7 @@ pub struct RecordedOperation {
     pub provider: ProviderName,
 }
 
-/// Looks up what is written down for the target with a UID.
+/// Looks up the record for the target with a UID.
 pub(crate) struct Records(Box<Find>);
 
 type Find = dyn Fn(&str) -> Option<RecordedOperation> + Send + Sync;

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use crate::convert::class_reference;
 use crate::{ClassContent, ClassError, ClassSource};
 
-/// Revisions that were dispatched or served. One that an operation refers to is held by the
-/// operation as well, and stays; of the others the latest stay.
+/// Revisions that were dispatched or served. A revision in use by an operation is held by the operation as well, and
+/// stays; of the others the latest stay.
 #[derive(Debug)]
 pub(crate) struct RevisionCache(Mutex<State>);
 
@@ -78,7 +78,7 @@ impl State {
         source.earlier(&class_reference(wanted)).map(|class| self.keep(wanted, class))
     }
 
-    /// Keeps a revision, at the price of the one that was used least recently and that no operation holds.
+    /// Keeps a revision, at the price of the least recently used revision that no operation holds.
     fn keep(&mut self, wanted: &ObjectRevision, class: ClassContent) -> Arc<ClassContent> {
         let key = revision_key(wanted, class.revision.as_str());
         if let Some(kept) = self.kept.get(&key)

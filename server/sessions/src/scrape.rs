@@ -1,4 +1,4 @@
-//! What is looked up at every scrape.
+//! The values looked up at every scrape.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ fn states(shell: &Shell) -> Vec<ProviderState> {
     states
 }
 
-/// What is true now, looked up at each scrape.
+/// The current state, looked up at each scrape.
 #[derive(Debug)]
 struct Now(Weak<Shell>);
 

@@ -31,7 +31,7 @@ impl Sessions {
         listener: TcpListener,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        // Without this every small frame waits for the acknowledgement of the one before.
+        // Without TCP_NODELAY every small frame waits for the acknowledgement of the frame before.
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         self.serve(incoming, shutdown).await
     }

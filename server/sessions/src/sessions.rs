@@ -116,7 +116,7 @@ impl Sessions {
         self.shell.with(|hub, _| hub.comparisons())
     }
 
-    /// What happens from now on. A subscriber that lags loses events, see [`SessionEvent`].
+    /// The events from now on. A subscriber that lags loses events, see [`SessionEvent`].
     pub fn subscribe(&self) -> broadcast::Receiver<SessionEvent> {
         self.shell.events.subscribe()
     }
@@ -128,7 +128,7 @@ impl Sessions {
         self.order(convert::order(request, self.cluster_id()), Owner::Target)
     }
 
-    /// What is known of the operation of the target with this UID.
+    /// The known state of the operation of the target with this UID.
     pub fn view(&self, target_uid: &str) -> OperationView {
         self.shell.with(|hub, now| hub.view(now, target_uid))
     }
@@ -193,9 +193,9 @@ impl Sessions {
         }))
     }
 
-    /// Sends nothing more from here on, and takes no new sessions. Returns once drivers have answered
-    /// what they were asked to look up, after [`crate::Timing::finish`] at the latest. To be followed
-    /// by [`Self::stop`]; only for a core that may still lead while it waits.
+    /// Sends nothing more from here on, and takes no new sessions. Returns once drivers have the answers to their
+    /// look-ups, after [`crate::Timing::finish`] at the latest. To be followed by [`Self::stop`]; only for a core that
+    /// may still lead while it waits.
     pub async fn finish(&self) {
         self.shell.finish().await;
     }
@@ -212,7 +212,7 @@ impl Sessions {
         self.shell.metrics.count(Count::HintDropped { provider: provider.into(), reason });
     }
 
-    /// `text` without what is confidential of a class.
+    /// `text` without the confidential values of a class.
     pub fn scrub(&self, namespace: &str, class: &str, text: &str) -> String {
         let confidential = self.shell.classes.confidential(namespace, class);
         scrub_bootstrap_tokens(&scrub(text, confidential.iter().map(Vec::as_slice)))

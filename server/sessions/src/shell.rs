@@ -49,7 +49,7 @@ struct State {
     outboxes: Map<SessionKey, Outbox>,
     /// Empty between calls.
     effects: Vec<Effect>,
-    /// What the clock waits for.
+    /// The clock's next wake-up.
     armed: Option<Instant>,
     /// Whether the end was reported.
     finished: bool,
@@ -210,7 +210,7 @@ impl Shell {
         }
     }
 
-    /// Lets the hub expire what is due, for as long as the shell lives.
+    /// Lets the hub expire due timers, for as long as the shell lives.
     fn start_clock(self: &Arc<Self>) {
         let shell = Arc::downgrade(self);
         let alarm = Arc::clone(&self.alarm);

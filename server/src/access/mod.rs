@@ -1,8 +1,8 @@
 //! Access control: who may dial in, and for which providers.
 //!
-//! A caller is known by the first of these that it shows: a bearer token (one of the known files,
-//! or a ServiceAccount's), a client certificate, the user of a unix socket. The caller's providers
-//! are written in `--driver-access` and `--driver-token`; they never come from the caller.
+//! A caller is known by its first credential in this order: a bearer token (of a known file, or a
+//! ServiceAccount's), a client certificate, the user of a unix socket. The caller's providers are
+//! written in `--driver-access` and `--driver-token`; they never come from the caller.
 
 mod bindings;
 mod file;

@@ -28,7 +28,7 @@ const NO: Duration = Duration::from_secs(5);
 /// Answers that are kept: so many of tokens in use, and so many of wrong ones.
 const ANSWERS: usize = 1024;
 
-/// What the API server said of a token.
+/// The API server's answer about a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The token belongs to a ServiceAccount, for our audience.
@@ -79,7 +79,7 @@ impl Reviewer {
         &self.audience
     }
 
-    /// Who a token stands for.
+    /// The owner of a token.
     pub(super) async fn review(&self, token: &str) -> Result<Verdict, AuthError> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(verdict) = self.remembered(&key) {

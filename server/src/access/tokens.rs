@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use ostler_sessions::{Principal, Providers, StaticTokens};
 use parking_lot::Mutex;
 
-/// The token of one driver.
+/// The token of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverToken {
-    /// What the driver is called.
+    /// The name of the driver.
     pub name: String,
     /// The only providers for this token; `None`: the provider claimed first, for the life of the process.
     pub providers: Option<BTreeSet<String>>,

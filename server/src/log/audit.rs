@@ -31,9 +31,9 @@ use super::AUDIT;
 const WAITING: usize = 4096;
 /// Older files kept besides the newest: FILE.1 is the latest of them.
 const KEPT: u32 = 3;
-/// Longest text of one field.
+/// Longest text of a field.
 const TEXT_BYTES: usize = 1024;
-/// Most refusals of one caller written in an interval, so that a caller without rights cannot push out the acts of
+/// Most refusals of a caller written in an interval, so that a caller without rights cannot push out the acts of
 /// others. The number of omitted refusals is written.
 const REFUSALS: u32 = 50;
 /// Callers with separate counts of refusals; later callers share one count.
@@ -232,7 +232,7 @@ impl Record {
 
     fn value(&mut self, name: &str, value: impl Display) {
         let comma = if self.line.len() > 1 { "," } else { "" };
-        // Names are those of fields in the program. Writing to a String cannot fail.
+        // Names are names of fields in the program. Writing to a String cannot fail.
         let _ = write!(self.line, "{comma}\"{name}\":{value}");
     }
 }
@@ -287,7 +287,7 @@ impl AuditFile {
             bail!("it belongs to another user (uid {})", metadata.uid());
         }
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        // Who was killed in the middle of a record left half of it.
+        // A process killed in the middle of a record left half of it.
         Ok(Self { bytes: metadata.len(), path, file, most, torn: metadata.len() > 0 })
     }
 
@@ -324,7 +324,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Until the new file is there, no older one is moved. Today's file may have been moved by another process.
+    /// Until the new file is there, no older file is moved. Today's file may have been moved by another process.
     fn rotate(&mut self) -> io::Result<()> {
         let new = self.beside("new");
         unless_missing(fs::remove_file(&new))?;

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 
-/// Lines of one place of the program in an interval. Debug lines have no budget: a user who asks for them wants all.
+/// Lines of a place of the program in an interval. Debug lines have no budget: a user who asks for them wants all.
 const LINES: u32 = 50;
 
 static WITHHELD: LazyLock<Counter> = LazyLock::new(Counter::default);
@@ -32,8 +32,8 @@ struct Spent {
 }
 
 impl Budget {
-    /// Whether a line of this place may be written. Asked by what writes lines, not by a filter of the
-    /// layer: one that says no to an event that it said yes to before leaves the layer out of step.
+    /// Whether a line of this place may be written. Asked by the writer of lines, not by a filter of the layer: a
+    /// filter that refuses an event after allowing it before leaves the layer out of step.
     pub(super) fn allows(&self, at: &Metadata<'_>) -> bool {
         if *at.level() > Level::INFO {
             return true;
@@ -52,7 +52,7 @@ impl Budget {
         false
     }
 
-    /// Says what was held back, and begins anew.
+    /// Reports the held-back lines, and begins anew.
     pub(super) fn settle(&self) {
         let places = std::mem::take(&mut *self.0.lock());
         for Spent { place, withheld, .. } in places.into_values().filter(|it| it.withheld > 0) {

@@ -1,5 +1,5 @@
-//! What a long-lived process writes down: diagnostics, within a budget, and who did what, if asked
-//! to. The two never mix: the audit log does not depend on `RUST_LOG`, and is in its file only.
+//! The records of a long-lived process: diagnostics, within a budget, and the audit log, if asked to. The two never
+//! mix: the audit log does not depend on `RUST_LOG`, and is in its file only.
 
 mod audit;
 mod budget;
@@ -21,7 +21,7 @@ use self::budget::Budget;
 /// The target of events for the audit log. They carry `who`, `from`, `verb`, `object`, `outcome` or
 /// `code`, and names and ids beside; never a secret.
 pub(crate) const AUDIT: &str = "ostler::audit";
-/// How often what was held back is told, and budgets begin anew.
+/// How often held-back lines are reported, and budgets begin anew.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// How diagnostics are written.
@@ -42,7 +42,7 @@ impl LogStyle {
     }
 }
 
-/// What is being written down. Kept until the end of the process.
+/// The open log. Kept until the end of the process.
 #[derive(Debug)]
 pub struct Log {
     audit: Option<AuditLog>,
@@ -91,7 +91,7 @@ impl Log {
         Ok(Self { audit })
     }
 
-    /// Registers what is counted, once.
+    /// Registers the counters, once.
     pub fn register_metrics(registry: &mut Registry) {
         budget::register(registry);
         audit::register(registry);

@@ -1,4 +1,4 @@
-//! What is sent to a driver.
+//! The request to a driver.
 
 use crate::OperationId;
 use crate::ProviderId;
@@ -70,7 +70,7 @@ pub struct Dispatch {
     pub provider: ProviderName,
     /// The target of the operation.
     pub target: Target,
-    /// What the driver may know of the Machine besides; `None`: it is about no Machine that is known.
+    /// The Machine's data for the driver; `None`: no known Machine.
     pub machine: Option<Box<MachineMetadata>>,
     /// The class; its revision is kept for the driver until the operation ends.
     pub class: Option<ClassReference>,
@@ -80,7 +80,7 @@ pub struct Dispatch {
     /// Whether an instance without UID is found by the name of the machine, see
     /// [`ADOPT_BY_NAME`](crate::names::annotation::ADOPT_BY_NAME).
     pub adopt_by_name: bool,
-    /// What the driver reported last, handed back to it; at most 4 KiB.
+    /// The driver's last checkpoint, handed back to the driver; at most 4 KiB.
     pub checkpoint: String,
     /// The priority of the operation.
     pub lane: Lane,
@@ -146,7 +146,7 @@ pub enum Request {
     },
     /// Read all instances that the credentials of the class show.
     List,
-    /// Check the spec of the class, or a change of it.
+    /// Check the spec of the class, or a change of the spec.
     Validate {
         /// The spec, as JSON.
         spec_json: String,
@@ -162,7 +162,7 @@ pub enum Request {
         /// Not empty: look up and adopt the group with this id first.
         provider_id: ProviderId,
     },
-    /// Change the size of a group, or what it makes instances from.
+    /// Change the size or the model of a group.
     UpdatePool {
         /// The group.
         provider_id: ProviderId,
@@ -191,7 +191,8 @@ pub enum Request {
         provider_id: ProviderId,
         /// The instances, 1 to 100.
         instances: Vec<ProviderId>,
-        /// Wanted is what was expected (the group makes others), or less by the number of instances.
+        /// The wanted size equals the expected one (the group makes others), or is less by the
+        /// number of instances.
         size: PoolSize,
     },
     /// Bring one instance to the model of its group, in place.

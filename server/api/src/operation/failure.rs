@@ -30,7 +30,7 @@ pub struct Failure {
 /// The longest wait that a driver can ask for.
 pub const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// What the infrastructure said, verbatim.
+/// The infrastructure's message, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InfrastructureError {
     /// The infrastructure's own code.

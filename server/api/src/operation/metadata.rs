@@ -8,12 +8,12 @@ use crate::names::{OWN_GROUP, label::ZONE};
 /// How much text a driver gets, in bytes.
 const MOST: usize = 16 << 10;
 
-/// What a driver may know of a Machine beyond its identity, within 16 KiB. User data and secrets are never in it.
+/// A Machine's data for drivers, beyond its identity, within 16 KiB. User data and secrets are never included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineMetadata {
     /// Labels of the Machine.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the Machine, without the core's and without copies of what was applied last.
+    /// Annotations of the Machine, without the core's and without copies of the last applied object.
     pub annotations: BTreeMap<String, String>,
     /// `spec.nodeTemplate` as JSON; empty: there is none.
     pub node_template_json: String,
@@ -47,14 +47,14 @@ impl MachineMetadata {
     }
 }
 
-/// Whether a driver gets an annotation: neither the core's own, nor a copy of what was applied last.
+/// Whether a driver gets an annotation: neither the core's own, nor a copy of the last applied object.
 fn is_shown(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').unwrap_or(("", key));
     let ours = prefix == OWN_GROUP || prefix.ends_with(".ostler.dev");
     !ours && !name.starts_with("last-applied-")
 }
 
-/// What is left of the limit.
+/// The rest of the limit.
 struct Room {
     left: usize,
     incomplete: bool,

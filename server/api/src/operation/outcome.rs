@@ -1,4 +1,4 @@
-//! What came back from a driver.
+//! The outcome from a driver.
 
 use crate::ProviderId;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use super::{Failure, InstanceRecord, Part, PoolInstance, PoolRecord};
 /// How an operation ended.
 pub type Outcome = Result<Success, Failure>;
 
-/// What a successful operation returned.
+/// The result of a successful operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Success {
     /// The instance exists.
@@ -39,7 +39,7 @@ pub enum Success {
         /// The driver's name of this list: two classes with the same name have the same list. Empty: no name.
         scope: String,
     },
-    /// What the driver says of a spec.
+    /// The driver's review of a spec.
     Reviewed(ClassReview),
     /// The group exists, with the size and the model that were asked for or, after CreatePool, with the size it had.
     PoolChanged(PoolRecord),
@@ -68,10 +68,10 @@ pub enum Success {
     PoolMachineUpdated(PoolInstance),
 }
 
-/// What a driver says of the spec of a class, or of a change of it.
+/// A driver's review of the spec of a class, or of a change of the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClassReview {
-    /// What is wrong with the class: paths, and why.
+    /// The faults of the class: paths, and why.
     pub violations: Vec<(String, String)>,
     /// Whether the change can reach a running instance. Of no meaning without an old spec.
     pub hot: bool,
@@ -85,7 +85,7 @@ pub struct ClassReview {
 const MOST_PATHS: usize = 10;
 
 impl ClassReview {
-    /// What is wrong, for people; empty if nothing is.
+    /// The faults, for people; empty if there are none.
     pub fn complaint(&self) -> String {
         let all = self.violations.iter().map(|(path, why)| format!("{path}: {why}"));
         listed(all, self.violations.len())

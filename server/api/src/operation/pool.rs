@@ -25,7 +25,7 @@ pub struct PoolSize {
     pub wanted: i32,
 }
 
-/// What the groups of a driver do by themselves.
+/// The groups' own behaviour under a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolTraits {
     /// The groups replace outdated instances.
@@ -34,7 +34,7 @@ pub struct PoolTraits {
     pub scales_in: bool,
 }
 
-/// What the infrastructure knows of a group.
+/// A group as the infrastructure knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolRecord {
     /// Its id.
@@ -75,7 +75,7 @@ pub struct PoolInstance {
 }
 
 crate::closed_enum! {
-    /// How far an instance of a group is.
+    /// The stage of an instance of a group.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     #[repr(i32)]
     pub enum PoolInstanceState {
@@ -90,9 +90,9 @@ crate::closed_enum! {
         Deleting = 3,
         /// As it is to be.
         Succeeded = 4,
-        /// The last change of it failed.
+        /// The last change of the instance failed.
         Failed = 5,
-        /// The last change of it was stopped.
+        /// The last change of the instance was stopped.
         Canceled = 6,
     }
 }

@@ -20,7 +20,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Reads a word; `None` for one that the core has no use for.
+            /// Reads a word; `None` for a word without use in the core.
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
                     $($word => Some(Self::$variant),)+
@@ -42,8 +42,7 @@ reasons! {
     /// With UNAVAILABLE from a driver that drains: it did not begin the operation, another driver is
     /// to do it.
     DriverDraining = "DRIVER_DRAINING",
-    /// Made of [`Self::NotOurs`]: the instance is the one that the machine had, under another
-    /// cluster id.
+    /// Made of [`Self::NotOurs`]: the machine's former instance, under another cluster id.
     CoreClusterIdChanged = "CORE_CLUSTER_ID_CHANGED",
     /// No ready driver is connected.
     CoreNoSession = "CORE_NO_SESSION",
@@ -69,18 +68,18 @@ reasons! {
     CoreCanceled = "CORE_CANCELED",
     /// The driver's answer does not fit the request.
     CoreWrongResult = "CORE_WRONG_RESULT",
-    /// With NOT_FOUND: what was made is gone again, and was of no use yet.
+    /// With NOT_FOUND: the new instance is gone again, and was of no use yet.
     CoreLost = "CORE_LOST",
     /// A list was longer than the core holds.
     CoreListTooLong = "CORE_LIST_TOO_LONG",
-    /// The answer came from a driver of another provider than that of the instance, or else of the class.
+    /// The answer came from a driver of another provider than the instance's, or else the class's.
     ForeignProvider = "FOREIGN_PROVIDER",
     /// The driver gave a reason that only the core may give.
     Reserved = "RESERVED_REASON",
 }
 
 impl Reason {
-    /// The values of drivers that the core acts on. Manual and contract list the same ones.
+    /// The values of drivers that the core acts on. Manual and contract list the same values.
     pub const OF_DRIVERS: [Self; 4] =
         [Self::NotHotUpdatable, Self::NotOurs, Self::Throttled, Self::DriverDraining];
 }

@@ -1,4 +1,4 @@
-//! What the infrastructure knows of an instance.
+//! An instance as the infrastructure knows it.
 
 use crate::ProviderId;
 use crate::Uid;
@@ -29,7 +29,7 @@ pub struct InstanceRecord {
     pub fault: Option<Box<Failure>>,
 }
 
-/// What a create or a deletion left behind and belongs to no instance: a disk, a network card, an address.
+/// A remnant of a create or a deletion without an instance: a disk, a network card, an address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
     /// Its id.

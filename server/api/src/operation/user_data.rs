@@ -15,7 +15,7 @@ impl UserData {
         Self { bytes, format: String::new() }
     }
 
-    /// With a word for the driver about what they are, e.g. `cloud-config`.
+    /// With the format of the data for the driver, e.g. `cloud-config`.
     #[must_use]
     pub fn in_format(self, format: &str) -> Self {
         Self { format: format.to_owned(), ..self }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::{InstanceRecord, Outcome, Success};
 use crate::driver::OperationKind;
 
-/// The operation of one target. At most one exists at a time.
+/// The operation of a target. At most one exists at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OperationView {
     /// None is queued or in flight, and no result waits to be acknowledged.
     #[default]
     Idle,
-    /// None is known here, but this core leads only since a moment: a driver may still come back
-    /// with one that an earlier core sent, for so long.
+    /// No operation is known here, but this core leads only since a moment: for so long, a driver may still come back
+    /// with an operation of an earlier core.
     Expected(Duration),
     /// Queued, sent, or with a session that was lost and may come back.
     InFlight(InFlight),
@@ -85,7 +85,7 @@ pub enum Place {
     Lost(Duration),
 }
 
-/// What a driver said of a running operation.
+/// A driver's report on a running operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Stable word, e.g. `ImagePull`.
@@ -120,6 +120,6 @@ pub struct Finished {
     pub idempotency_key: String,
     /// The answer, or the failure.
     pub outcome: Outcome,
-    /// What the driver wants handed back next time, at most 4 KiB; `None`: nothing is known of it.
+    /// The checkpoint to hand back next time, at most 4 KiB; `None`: not known.
     pub checkpoint: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The cached state of one kind of bootstrap config and of its objects.
+//! The cached state of a kind of bootstrap config and of its objects.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -112,7 +112,7 @@ impl Contents {
         self.inner.lock().state == KindState::Synced
     }
 
-    /// Stores the answer to one of our own writes.
+    /// Stores the answer to a write of ours.
     pub(super) fn update(&self, object: &DynamicObject) {
         let (name, facts) = self.read(object);
         let mut inner = self.inner.lock();

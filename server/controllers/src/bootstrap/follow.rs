@@ -1,4 +1,4 @@
-//! The watch of one kind.
+//! The watch of a kind.
 
 use std::pin::pin;
 use std::sync::Arc;

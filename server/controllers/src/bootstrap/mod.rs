@@ -41,7 +41,7 @@ const MAX_WATCHES: usize = 512;
 /// Longest format, in bytes, that is passed on.
 const MAX_FORMAT: usize = 64;
 
-/// What these objects are called in metrics: the number of kind names is unbounded.
+/// The kind of these objects in metrics: the number of kind names is unbounded.
 pub(crate) const CONFIG: &str = "BootstrapConfig";
 
 /// The queues woken by changes of the objects.
@@ -145,11 +145,11 @@ impl Configs {
         }
     }
 
-    /// Watches the kind if a machine names it: a pass may still look at one that is gone. False: too many kinds are
+    /// Watches the kind if a machine names it: a pass may still look at a deleted machine. False: too many kinds are
     /// watched already.
     fn begin(&self, kind: &ConfigKind) -> bool {
         let mut watched = self.watched.lock();
-        // Looked at under the lock: if the last one goes now, the watch ends after this.
+        // Checked under the lock: if the last machine goes now, the watch ends after the check.
         if watched.contains_key(kind) || !self.is_used(kind) {
             return true;
         }
@@ -261,7 +261,7 @@ impl Configs {
         self.contents(kind)?.resource()
     }
 
-    /// Stores the answer to one of our own writes.
+    /// Stores the answer to a write of ours.
     pub(crate) fn update(&self, kind: &ConfigKind, object: &DynamicObject) {
         if let Some(watched) = self.watched.lock().get(kind) {
             watched.contents.update(object);

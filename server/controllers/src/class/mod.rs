@@ -43,7 +43,7 @@ use told::Told;
 /// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
 
-/// How long a class that is not deleted stays held after its last user: the next one would wait for two requests.
+/// How long an unused class stays held after its last user, unless deleted: the next user would wait for two requests.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Puts the finalizer on classes that machines use.

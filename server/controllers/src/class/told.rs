@@ -13,8 +13,8 @@ use crate::watch::ObjectName;
 /// Tells people of classes and secrets.
 pub(super) struct Told {
     recorder: Recorder,
-    /// What an event said last, by object and reason: the rules that a class breaks, or the UID of what cannot go. Bounded by
-    /// the objects.
+    /// The last event by object and reason: the broken rules of a class, or the UID of an object that cannot go.
+    /// Bounded by the objects.
     last: Mutex<HashMap<(ObjectName, EventReason), String>>,
 }
 

@@ -13,8 +13,8 @@ use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<Classes> {
-    /// The classes before and after the change of a Machine. A class that another machine uses does not change; but of
-    /// a list, all machines are cached before the first one is reported.
+    /// The classes before and after the change of a Machine. A class that another machine uses does not change; but all
+    /// machines of a list are cached before the first is reported.
     fn machine(&self, change: &Change<Machine>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if let (Some(old), Some(new)) = (old, new)

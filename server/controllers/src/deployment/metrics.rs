@@ -27,7 +27,7 @@ struct DeploymentCollector {
 /// Reads one number of a deployment; `None`: there is no series.
 type Number = fn(&MachineDeployment) -> Option<i64>;
 
-/// Gauges of one number for each deployment, without the common beginning of their names.
+/// Gauges with a number for each deployment, without the common prefix of their names.
 const NUMBERS: [(&str, &str, Number); 13] = [
     ("info_spec_paused", "Whether it is paused", |it| {
         Some(i64::from(it.spec.paused == Some(true)))

@@ -82,7 +82,7 @@ impl Deployments {
     }
 }
 
-/// What is remembered of the writes of a deployment.
+/// The memory about a deployment's writes.
 struct Own<'a> {
     sent: &'a Sent,
     deployment: &'a MachineDeployment,

@@ -22,8 +22,8 @@ use crate::watch::ObjectName;
 const LAG: Duration = Duration::from_secs(1);
 
 impl Deployments {
-    /// For how long there may be sets of a deployment, or wishes of them, that the cache does not show: until the last
-    /// requests of the process that led before are over and seen, and those of this one.
+    /// For how long there may be sets of a deployment, or their wishes, that the cache does not show: until the last
+    /// requests of the former leader, and of this one, are over and seen.
     pub(super) async fn unsure(
         &self,
         deployment: &MachineDeployment,
@@ -59,7 +59,7 @@ impl Deployments {
         for namespace in self.settings.namespaces.parts() {
             // By the cache, an unreadable set holds up the deployments of its namespace.
             let mut all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
-            // For a prefix that is every set of the cluster, and the cache has those of the served namespaces.
+            // For a prefix the list has every set of the cluster, and the cache only sets of the served namespaces.
             all.retain(|set| {
                 self.settings.namespaces.contains(&ObjectName::of(set.as_ref()).namespace)
             });

@@ -1,9 +1,9 @@
-//! What may still become of a deployment's own writes to its sets. A set that was created and is not seen, or one that may
-//! still grow, would not be counted: a pass for another template would want as many Machines once more.
+//! The open results of a deployment's own writes to its sets. A created set that is not seen, or a set that may still
+//! grow, would not be counted: a pass for another template would want as many Machines once more.
 //!
-//! A pass for the same deployment repeats what was sent: the name follows from the template, and each write is on
+//! A pass for the same deployment repeats its writes: the name follows from the template, and each write is on
 //! condition of the version. So only a deployment that changed has to wait. Safe to lose: a new leader awaits the
-//! requests of the one before.
+//! requests of the leader before.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Sent {
     }
 }
 
-/// What a pass waits for.
+/// The reason for a pass to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// The cache shows this set.

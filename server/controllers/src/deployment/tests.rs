@@ -206,7 +206,7 @@ async fn a_template_that_changed_waits_until_the_set_of_the_one_before_is_seen()
     assert_eq!(created(&bench).len(), 2);
 }
 
-/// What each write of the status says.
+/// The status in each write.
 fn statuses(bench: &Bench) -> Vec<Value> {
     let writes = bench.writes();
     let statuses =

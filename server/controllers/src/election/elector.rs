@@ -24,7 +24,7 @@ use crate::home_namespace::HomeNamespace;
 use crate::watch::causes;
 use ostler_api::operation::Term;
 
-/// How often in a row a write is tried when other clients edit the Lease meanwhile; a renewal then waits for the next one.
+/// How often in a row a write is tried when other clients edit the Lease meanwhile; afterwards the next renewal tries.
 const WRITES: usize = 5;
 
 /// Why leadership ended or could not be acquired.
@@ -64,7 +64,8 @@ pub enum ElectionError {
         /// How long the process stood still before the discovery.
         stood_still: Duration,
     },
-    /// The API server has an older state of the lease than before. What this process knows of all else is of no use either.
+    /// The API server has an older state of the lease than before. All other knowledge of this process is of no use
+    /// either.
     #[error(
         "the API server has an earlier state of the lease {lease:?} than before: it was restored from a backup under this \
          core, which ends, to read everything anew. See docs/backup.md"
@@ -73,7 +74,8 @@ pub enum ElectionError {
         /// The lease.
         lease: &'static str,
     },
-    /// The cluster id is not beside the lease any more: the core that led took both to another namespace, since this one ends.
+    /// The cluster id is not beside the lease any more: the leader took both to another namespace, since this namespace
+    /// ends.
     #[error(
         "the cluster id is not in namespace {namespace:?} any more, where this core waited for the lease {lease:?}; it ends, to look \
          for them in the other namespaces that it serves"
@@ -130,7 +132,7 @@ pub(crate) struct Elector {
     pub(super) api: Api<Lease>,
     pub(super) settings: ElectionSettings,
     pub(super) clock: DebugClock,
-    /// Whether the Lease has to be there to the end of what is deleted.
+    /// Whether the Lease has to stay until the end of all deletions.
     pub(super) need: watch::Receiver<Need>,
     pub(super) home: Arc<HomeNamespace>,
 }
@@ -167,7 +169,7 @@ impl Elector {
     pub(crate) async fn observe(&self, observed: &mut Observed) -> Infallible {
         loop {
             let read = self.api.get_opt(self.settings.lease);
-            // A candidate says what is wrong, here it only waits longer later.
+            // A candidate reports the error; here the process only waits longer.
             if let Ok(Ok(Some(lease))) = timeout(self.settings.renew_deadline, read).await {
                 observed.note(lease.spec.unwrap_or_default(), Instant::now());
             }
@@ -332,16 +334,16 @@ impl Leadership {
         self.before
     }
 
-    /// What the previous leader may still do.
+    /// The abilities left to the previous leader.
     pub(crate) const fn predecessor(&self) -> Predecessor {
         self.predecessor
     }
 
-    /// Renews the lease until `stop`, then releases it, so that the next leader need not wait. Cancel `stop` only
-    /// after everything that acts as the leader has ended. An error means that another process may lead: everything
-    /// that acts as the leader must end immediately. `until` receives the latest time of that, now and after every
-    /// renewal. `answered` says at the end whether all requests of this leadership were: then the next leader need not
-    /// wait for their effects either.
+    /// Renews the lease until `stop`, then releases it, so that the next leader need not wait. Cancel `stop` only after
+    /// everything that acts as the leader has ended. An error means that another process may lead: everything that acts
+    /// as the leader must end immediately. `until` receives the latest time for that, now and after every renewal.
+    /// `answered` says at the end whether all requests of this leadership were: then the next leader need not wait for
+    /// their effects either.
     pub(crate) async fn hold(
         mut self,
         stop: &CancellationToken,
@@ -429,8 +431,8 @@ impl Leadership {
                     (self.lease, gone) = (lease, true);
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    // Our own write whose answer was lost, a manual edit, or another holder.
-                    // Leases may be created by a PUT, so one that is gone can be a conflict as well.
+                    // Our own write whose answer was lost, a manual edit, or another holder. Leases may be created by a
+                    // PUT, so a deleted Lease can be a conflict as well.
                     let now = api.get_opt(settings.lease).await?;
                     gone = now.is_none();
                     let Some(now) = now else { continue };
@@ -495,7 +497,7 @@ fn takes_no_more(refused: &kube::core::Status) -> bool {
     refused.code == 404 || refused.code == 403 && causes.into_iter().any(terminates)
 }
 
-/// What became of a write of the Lease.
+/// The result of a write of the Lease.
 pub(super) enum Written {
     Done,
     /// Other clients edited the Lease before each of our writes.

@@ -13,7 +13,7 @@ struct LeaseServer {
     lease: Option<Lease>,
     version: u64,
     down: bool,
-    /// Another client edits the Lease before every write of it.
+    /// Another client edits the Lease before each write.
     meddled_with: bool,
     namespace_ends: bool,
     /// The ConfigMap of the cluster id is not there.

@@ -1,4 +1,5 @@
-//! How a Lease follows the namespace of its core: it is made in the new namespace before it is let go in the old one.
+//! How a Lease follows the namespace of its core: the Lease is made in the new namespace before its release in the old
+//! one.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
@@ -89,8 +90,8 @@ impl Leadership {
         matches!(decided, Move::Take(_)) && (earlier || ours)
     }
 
-    /// Lets go what is left in the old namespace: first the ConfigMap, by which others look for the Lease there, then the Lease. Until
-    /// then the Lease is renewed, so that no other process takes it.
+    /// Releases the remains in the old namespace: first the ConfigMap, by which others look for the Lease there, then
+    /// the Lease. Until then the Lease is renewed, so that no other process takes it.
     async fn leave(&mut self) -> kube::Result<Written> {
         let Some((api, lease)) = self.left.clone() else { return Ok(Written::Done) };
         let (name, old) = (self.elector.settings.lease, lease.metadata.namespace.clone());

@@ -72,7 +72,7 @@ impl Predecessor {
     }
 }
 
-/// What to do with the Lease.
+/// The decision about the Lease.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move {
     /// Write this: the lease is free, ours or expired.
@@ -191,7 +191,7 @@ pub(super) fn anew(lease: Lease) -> Lease {
     Lease { metadata, ..lease }
 }
 
-/// The Lease of another namespace, to be made in this one: the same term of the same holder.
+/// A Lease for the new namespace: the same term of the same holder.
 pub(super) fn moved(lease: &Lease, namespace: &str) -> Lease {
     let mut lease = anew(lease.clone());
     lease.metadata.namespace = Some(namespace.to_owned());

@@ -53,7 +53,7 @@ impl fmt::Display for FreezeKey {
     }
 }
 
-/// Who writes the freeze of a MachineSet.
+/// The author of the freeze of a MachineSet.
 pub(crate) const OF_SET: &str = "Freeze of a MachineSet";
 /// The author of the freezes shown on a MachineDeployment.
 pub(crate) const OF_DEPLOYMENT: &str = "Freeze of a MachineDeployment";

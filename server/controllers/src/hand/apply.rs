@@ -1,5 +1,5 @@
-//! Executes writes: in order or beside each other, each on its condition. What 404, 409, any other refusal and a lost answer
-//! mean stands in the plan; here it is read, for every kind.
+//! Executes writes: in order or beside each other, each on its condition. The plan has the meaning of 404, 409, any
+//! other refusal and a lost answer; this file applies the meaning, for every kind.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::kind::PassError;
 use crate::target::TargetOf;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 
-/// What an API server answered.
+/// An API server's answer.
 type Answer = Result<Answered, WriteError>;
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Place<'a, I: CacheIndex> {
     wrap: fn(Arc<I::Object>) -> Object,
 }
 
-/// The answer to what is done in place of a write of the object.
+/// The answer to a request in place of a write of the object.
 fn done(answer: Result<(), WriteError>) -> Answer {
     answer.map(|()| Answered::default())
 }
@@ -291,7 +291,7 @@ impl Hand<'_> {
         Ok(self.show(&place, written))
     }
 
-    /// Puts what was written into the cache.
+    /// Puts the written object into the cache.
     fn show<I>(&self, place: &Place<'_, I>, written: I::Object) -> Answered
     where
         I: CacheIndex<Object: Written>,
@@ -301,7 +301,7 @@ impl Hand<'_> {
         Answered { now: Some((place.wrap)(Arc::new(written))), instead: None }
     }
 
-    /// There is an object of the name of one to create.
+    /// An object with the name of the new one exists.
     async fn find<I>(&self, place: &Place<'_, I>, write: &Write, taken: &Taken) -> Answer
     where
         I: CacheIndex<Object: Written>,
@@ -333,8 +333,7 @@ fn node(node: Arc<Node>) -> Object {
     Object::Node(node, Arc::default())
 }
 
-/// One that changed meanwhile is looked at again, and a creation without an answer is repeated: of neither is there anything
-/// to say.
+/// A changed object is looked at again, and a creation without an answer is repeated: neither is worth an event.
 fn comes_again(write: &Write, error: &WriteError) -> bool {
     let creates = matches!(write.verb, Verb::Create(_));
     let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));

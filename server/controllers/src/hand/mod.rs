@@ -1,5 +1,5 @@
-//! The one hand that writes for every kind of the fleet: `apply` executes the writes of a plan, `record` writes the status and
-//! then does what must not happen before that. Both decide nothing.
+//! The only writer for every kind of the fleet: `apply` executes the writes of a plan, `record` writes the status and
+//! then makes the requests that must not come earlier. Both decide nothing.
 
 mod apply;
 mod copies;
@@ -46,7 +46,7 @@ pub(crate) trait Unseen: Sync {
 
 impl Unseen for () {}
 
-/// What came of the writes of a plan.
+/// The results of a plan's writes.
 #[derive(Debug)]
 pub(crate) struct Applied {
     /// How each of them went.

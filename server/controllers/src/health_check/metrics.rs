@@ -1,4 +1,5 @@
-//! Metrics of MachineHealthChecks. Those of one check are computed from the cache at each scrape.
+//! Metrics of MachineHealthChecks. The metrics of each check are computed from the cache at each
+//! scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ struct Reason {
     reason: String,
 }
 
-/// What the controller of checks counts.
+/// The counters of the controller of checks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CheckMetrics(Family<Reason, Counter>);
 

@@ -1,4 +1,4 @@
-//! What a pass over a check reads: caches only.
+//! The snapshot of a pass over a check: caches only.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What wakes a health check.
+//! Wakes health checks.
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, MachineHealthCheck};

@@ -60,7 +60,7 @@ impl Listener {
         Some(machine)
     }
 
-    /// The one machine of this provider that a hint is about: by cluster and UID, else by provider id.
+    /// The machine of this provider for a hint: by cluster and UID, else by provider id.
     fn machine_of(
         &self,
         provider: &str,

@@ -1,4 +1,4 @@
-//! What drivers say of instances by themselves: how often the core listens, and what it has not looked into yet.
+//! Drivers' own reports on instances: the limit of their rate, and the reports not looked into yet.
 
 mod heard;
 
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// So many in a row after a rest.
 const BURST: u32 = 5;
 
-/// What drivers said of each machine, by its UID, until the core has looked. Bounded by the machines that exist.
+/// Drivers' reports on each machine, by its UID, until the core has looked. Bounded by the machines that exist.
 #[derive(Debug)]
 pub(crate) struct Hints {
     heard: Mutex<HashMap<String, Heard>>,
@@ -57,7 +57,7 @@ impl Hints {
         taken
     }
 
-    /// What was said of a machine that the core has not looked into yet.
+    /// The report on a machine that the core has not looked into yet.
     pub(crate) fn of(&self, uid: &str) -> Option<HintView> {
         self.heard.lock().get(uid)?.open.clone()
     }

@@ -18,7 +18,7 @@ use crate::queue::Outcome;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
 
-/// What the passes over the ConfigMap share with its triggers and with the candidates for the Leases.
+/// State shared by the passes over the ConfigMap, its triggers and the candidates for the Leases.
 pub(crate) struct Shared {
     /// Whether this core is needed.
     pub(crate) needs: Needs,
@@ -43,7 +43,7 @@ impl Needs {
 }
 
 impl Stores {
-    /// Whether a core is needed to delete what there is.
+    /// Whether a core is needed for deletions.
     pub(crate) fn need(&self, runs_sets: bool) -> Need {
         let Self { machines, pools, classes, secrets, sets, deployments, .. } = self;
         let goes = |secret: &Secret| {

@@ -1,5 +1,4 @@
-//! What a hot update needs besides its own Machine: an update slot of its class, and the driver's review of the
-//! class.
+//! A hot update's needs besides its own Machine: an update slot of the class, and the driver's review of the class.
 
 mod answers;
 mod reviewer;

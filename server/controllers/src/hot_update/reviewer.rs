@@ -1,4 +1,4 @@
-//! Asks drivers to review classes: whether a class is valid, and whether a change of it can be applied to running
+//! Asks drivers to review classes: whether a class is valid, and whether its change can be applied to running
 //! instances. One review serves all machines of a class with the same last applied spec.
 
 use ostler_api::{OperationId, ProviderName};

@@ -1,4 +1,4 @@
-//! Who may ask a driver for a review now: a driver that does not answer occupies a few workers, and not those of others.
+//! Limits reviews by driver: a silent driver occupies a few workers, and not the workers of others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::answers::ReviewKey;
 
 /// Most reviews by a driver at the same time.
 const AT_ONCE: usize = 4;
-/// Reviews of one driver that are named when a turn ends; more than that only look again later.
+/// Reviews of a driver that are woken when a turn ends; further reviews only look again later.
 const WAITING: usize = 1_000;
 
 /// By provider.

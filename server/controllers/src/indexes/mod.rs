@@ -31,7 +31,7 @@ pub enum MachineIndex {
     Node,
     /// `spec.providerID`, and the driver's name of the instance.
     ProviderId,
-    /// The last part of these, in small letters.
+    /// The last part of the provider ids, in small letters.
     Ending,
     /// `metadata.uid`.
     Uid,
@@ -320,7 +320,7 @@ impl CacheIndex for SecretIndex {
 pub enum NodeIndex {
     /// `spec.providerID`.
     ProviderId,
-    /// The last part of it, in small letters.
+    /// The last part of the provider id, in small letters.
     Ending,
     /// The label with the Machine's name.
     MachineName,

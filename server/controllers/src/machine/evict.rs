@@ -20,7 +20,7 @@ use crate::stores::BudgetIndex;
 use crate::target::Target;
 use crate::watch::ObjectName;
 
-/// Concurrent evictions of one machine's pods.
+/// Concurrent evictions of pods of a machine.
 const AT_ONCE: usize = 8;
 
 /// Labels of a pod.

@@ -90,7 +90,7 @@ impl Machines {
         Ok(done)
     }
 
-    /// Performs an action and at the same time what is to be done about the bootstrap token.
+    /// Performs an action and at the same time the request for the bootstrap token.
     async fn perform_both(
         &self,
         snapshot: &Snapshot,
@@ -277,7 +277,7 @@ impl Machines {
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 fn performed(result: Result<(), WriteError>, action: &Action) -> Result<Performed, PassError> {
     match (result, action) {
         (Ok(()), _) => Ok(Performed::Done),

@@ -140,7 +140,7 @@ fn without_machine(pool: &MachinePool) -> Series {
     (name_of(pool), observed.map_or(0, |it| it.without_machine.into()))
 }
 
-/// What is paid for is counted, also once its Machine is given up.
+/// An instance that costs money is counted, even once its Machine is given up.
 fn instances(machines: &[Arc<Machine>]) -> Vec<Series> {
     let state = |machine: &Machine| match machine.phase() == MachinePhase::Failed {
         _ if machine.is_deleting() => "deleting",
@@ -165,7 +165,8 @@ fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
     series.map(|(reason, count)| (vec![("reason", reason.to_owned())], number(count))).collect()
 }
 
-/// What a machine waits for. Another attempt of what failed has not ended the wait, so that an alert sees it all along.
+/// The wait reason of a machine. A new attempt does not end the wait of a failure, so that an alert sees the wait all
+/// along.
 fn wait(status: &MachineStatus) -> Option<&WaitReason> {
     let shown = status.waiting_for.as_ref().map(|wait| &wait.reason);
     let retry = status.retry.as_ref().zip(status.operation.as_ref());

@@ -1,4 +1,4 @@
-//! The Machine controller. [`ostler_lifecycle`] makes every decision; the shape is that of every [`Kind`].
+//! The Machine controller. [`ostler_lifecycle`] makes every decision; the shape is the same as in every [`Kind`].
 
 mod evict;
 mod execute;

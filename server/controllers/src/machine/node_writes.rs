@@ -85,7 +85,7 @@ impl Machines {
         if same { Ok(()) } else { Err(WriteError::Conflict) }
     }
 
-    /// Deletes a Node, or a VolumeAttachment of one, in the cluster that the Machine joined.
+    /// Deletes a Node, or a VolumeAttachment of a Node, in the cluster that the Machine joined.
     pub(super) async fn delete_in_target<K>(
         &self,
         snapshot: &Snapshot,

@@ -171,7 +171,7 @@ impl Machines {
         self.sessions.adoption_left().filter(|_| !ours)
     }
 
-    /// `None` also for a machine that names another kind: the class would not get a finalizer because of it.
+    /// `None` also for a machine with another kind of class, which would not get a finalizer.
     pub(super) fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
         let namespace = machine.metadata.namespace.clone().unwrap_or_default();
         let name = machine.spec.class.name.as_str();
@@ -208,7 +208,7 @@ impl Machines {
         kept.map(|kept| Arc::new(kept.class))
     }
 
-    /// What the class was when the operation without a known outcome was begun, if it was changed since.
+    /// The class at the begin of the operation of unknown outcome, if changed since.
     fn class_before(&self, machine: &Machine) -> Option<ClassFacts> {
         let begun_with = unresolved(machine)?;
         let name = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
@@ -307,7 +307,7 @@ impl Machines {
         Observed::Known(listed)
     }
 
-    /// What the API server of a target can do. Asked once, when there is a token or are pods to drain.
+    /// The abilities of a target's API server. Asked once, when there is a token or are pods to drain.
     async fn abilities(
         &self,
         target: &TargetOf,
@@ -369,7 +369,7 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -
     compared_node_view(machine, target, stores, &mut stores.id_comparison(machine))
 }
 
-/// The same, with what is known of how provider ids are compared.
+/// The same, with the known comparison of provider ids.
 pub(crate) fn compared_node_view(
     machine: &Machine,
     target: &TargetOf,

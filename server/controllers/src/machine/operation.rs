@@ -23,7 +23,7 @@ pub(super) fn of_machine(
                 finished.provider
             );
             let (code, reason) = (ErrorCode::Internal, Reason::ForeignProvider);
-            // It is unknown what was done: the next operation must be a read.
+            // The effect is unknown: the next operation must be a read.
             finished.outcome = Err(Failure::by_core(code, reason, &text, Certainty::Unknown));
             finished.checkpoint = None;
         }

@@ -1,4 +1,4 @@
-//! What became of the pool of a Machine that is being deleted.
+//! The state of the pool of a Machine in deletion.
 
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::owner::controller;

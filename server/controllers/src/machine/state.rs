@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) evictions: Evictions,
     /// Operations refused for good by the sessions, with their failures.
     pub(super) refused: ByMachine<Finished>,
-    /// What drivers said of instances by themselves.
+    /// Drivers' own reports on instances.
     pub(crate) hints: Arc<Hints>,
     /// Statuses that are not written yet.
     pub(super) unwritten: ByMachine<Unwritten>,
@@ -37,7 +37,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The state of these machines.
+    /// The state of the given machines.
     pub(crate) fn of(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self {
             slots: UpdateSlots::default(),

@@ -118,7 +118,7 @@ async fn a_provider_that_has_an_instance_is_another_one_only_by_the_name_of_its_
     }
 }
 
-/// What the core knows of a machine that is deleted, whose Node the watch has not shown yet.
+/// The core's snapshot of a machine in deletion, whose Node the watch has not shown yet.
 async fn of_deleted(bench: &mut Bench, watched: Option<Value>) -> Snapshot {
     bench.stores.targets = crate::target::Targets::one(bench.client());
     let mut machine = machine(2);
@@ -210,7 +210,8 @@ async fn before_a_drain_ends_pods_are_read_from_the_api_server() {
     assert_eq!(pods.known().map(Vec::len), Some(1), "a watch may be older than the cordon");
 }
 
-/// How many objects the caches hand out for the snapshot of one of so many machines, each with its Node and a pod there.
+/// How many objects the caches hand out for the snapshot of a machine among so many, each with its Node and a pod
+/// there.
 async fn handed_out_among(count: usize) -> usize {
     let mut bench = Bench::new();
     bench.stores.targets = crate::target::Targets::one(bench.client());

@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Tokens {
-    /// The tokens of these machines.
+    /// The tokens of the given machines.
     pub(super) fn of_machines(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self(ByMachine::of(machines))
     }

@@ -39,8 +39,8 @@ impl Leases {
 pub(crate) struct Leads(Gauge<i64, AtomicI64>);
 
 impl Leads {
-    /// Registers what is shown while this process leads: every process knows it, and a sum over replicas would count
-    /// each object several times.
+    /// Registers metrics shown while this process leads: every process knows the values, and a sum over replicas would
+    /// count each object several times.
     pub(crate) fn register_collector(&self, registry: &mut Registry, of_leader: impl Collector) {
         registry.register_collector(Box::new(WhileLeading { leads: self.clone(), of_leader }));
     }

@@ -1,4 +1,4 @@
-//! What the metrics of all kinds have in common that are computed from a cache at each scrape.
+//! Common parts of the metrics that are computed from a cache at each scrape.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ use super::series::{Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::{SetIndex, Stores};
 use crate::watch::Cache;
 
-/// What the controller of sets counts.
+/// The counters of the controller of sets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SetMetrics {
     /// Machines deleted because of their failed health.

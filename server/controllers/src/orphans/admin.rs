@@ -116,7 +116,7 @@ impl OrphanAdmin {
         self.seen.lock().remove(provider);
     }
 
-    /// Sets the mark if the leader of the Lease with this UID has to, and returns the current one. Reads and writes
+    /// Sets the mark if the leader of the Lease with this UID has to, and returns the current mark. Reads and writes
     /// the API itself.
     pub(super) async fn hold(&self, lease: &str) -> Result<Option<Hold>, WriteError> {
         let now = (self.clock.0)();
@@ -297,7 +297,7 @@ fn info(
         provider: provider.to_string(),
         provider_ids: one.orphan.provider_ids.iter().map(ToString::to_string).collect(),
         parts: one.orphan.parts.clone(),
-        // A name has no slash, so it is told from that of a machine.
+        // A name has no slash, so it differs from a machine's.
         machine_name: match one.orphan.owner {
             Owner::Machine => one.orphan.machine_name.clone(),
             owner @ Owner::Pool => format!("{}/{}", owner.word(), one.orphan.machine_name),

@@ -97,7 +97,8 @@ pub(super) async fn delete(
         name: orphan.machine_name.clone(),
         uid: orphan.identity.target_uid(provider),
     };
-    // The place is in the id: a class may list those of another region, too, and its driver looks by tags only in its own.
+    // The id contains the place: a class may list another region's orphans, too, and its driver looks by tags only in
+    // its own region.
     let (provider_id, adopt_by_name) = match &orphan.identity {
         Identity::Uid(_) => (orphan.provider_ids.first().cloned().unwrap_or_default(), false),
         Identity::Instance(id) => (id.clone(), true),

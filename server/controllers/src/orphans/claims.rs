@@ -1,4 +1,4 @@
-//! Which Machine claims an instance, by the caches and by the API itself.
+//! The Machine that claims an instance, by the caches and by the API itself.
 
 use ostler_api::ProviderId;
 use ostler_api::ProviderName;
@@ -122,8 +122,8 @@ impl Orphans {
         Ok(found)
     }
 
-    /// The claims of the Machines of all namespaces, also of those that are not served: an instance without a UID
-    /// does not carry its namespace.
+    /// The claims of the Machines of all namespaces, even unserved ones: an instance without a UID does not carry its
+    /// namespace.
     pub(super) async fn everywhere(&self) -> Result<Everywhere, WriteError> {
         let (mut all, mut from) = (Everywhere::default(), None);
         loop {
@@ -163,7 +163,7 @@ impl Orphans {
             return Ok(keeps.flatten().next());
         }
         let live = self.live_namesakes(&orphan.machine_name).await?;
-        // One of which only parts are left has no id, and is claimed by its UID all the same.
+        // An orphan with only parts left has no id, and is claimed by its UID all the same.
         let none = [ProviderId::default()];
         let ids = if orphan.provider_ids.is_empty() { &none[..] } else { &orphan.provider_ids };
         let keeps = ids.iter().map(|provider_id| {

@@ -13,7 +13,7 @@ use super::{Orphans, ask};
 use crate::stores::{MergedSecret, merge};
 use crate::watch::ObjectName;
 
-/// Concurrent lists of one provider.
+/// Concurrent lists of a provider.
 const LISTS_AT_ONCE: usize = 2;
 
 /// A class and all instances in its list.
@@ -22,7 +22,7 @@ pub(super) type ClassList = (Arc<MachineClass>, Arc<Vec<Listed>>);
 /// Classes that share a list, as the driver said: each with its name, the basis of its list, and its scope.
 type Group = Vec<(Arc<MachineClass>, String, Basis, String)>;
 
-/// The lists of one scan.
+/// The lists of a scan.
 #[derive(Default)]
 pub(super) struct Lists {
     /// Each is complete.

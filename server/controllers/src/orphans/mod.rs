@@ -77,7 +77,7 @@ pub(crate) struct Ledger {
     watchlist: Watchlist,
     /// When the last scan began, and whether it left work.
     last: Option<(Duration, bool)>,
-    /// Which classes share a list.
+    /// Classes that share a list.
     scopes: Scopes,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Observed {
     shown: Option<Shown>,
 }
 
-/// What the lists of a scan show.
+/// The contents of a scan's lists.
 struct Shown {
     duplicates: Vec<Duplicate>,
     /// Number of instances by claim.
@@ -113,7 +113,7 @@ struct Lister {
     pools: bool,
 }
 
-/// What was done with an orphan.
+/// The action on an orphan.
 pub(crate) enum Acted {
     /// Nothing: a Machine claims it.
     Claimed(Keep),

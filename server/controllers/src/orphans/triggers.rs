@@ -1,4 +1,4 @@
-//! What has a provider scanned for orphans.
+//! Causes scans of providers for orphans.
 
 use ostler_api::{MachineClass, ProviderName};
 

@@ -57,7 +57,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 struct Failed {
     times: i32,
-    /// When the next one is due.
+    /// When the next read is due.
     until: Instant,
     /// The revisions of the failed reads. Other revisions are tried immediately.
     with: ReadWith,
@@ -77,7 +77,7 @@ impl Groups {
         change(group)
     }
 
-    /// Looks at what is remembered.
+    /// Looks at the memory about a group.
     pub(super) fn look<T>(&self, pool: &MachinePool, look: impl Fn(&Group) -> T) -> T {
         let groups = self.0.lock();
         let group = groups.get(&ObjectName::of(pool)).filter(|group| group.uid == pool.uid());
@@ -105,7 +105,8 @@ impl Group {
         &self,
         machines: &[Arc<Machine>],
     ) -> (BTreeSet<String>, BTreeSet<ProviderId>) {
-        // What got no answer may not have happened, and what is never seen was deleted meanwhile.
+        // A deletion or creation without an answer may not have happened, and a Machine that is never seen was deleted
+        // meanwhile.
         let waits = |at: &Instant| at.elapsed() < 2 * PATIENCE;
         let live = machines.iter().filter(|it| !it.is_deleting()).map(|it| it.uid());
         let live: BTreeSet<_> = if self.deleted.is_empty() { [].into() } else { live.collect() };
@@ -143,7 +144,7 @@ impl Group {
         self.known.view == GroupView::Unknown
     }
 
-    /// How much longer the last read is good enough, or the next one waits since reads fail; zero: a read is due.
+    /// How much longer the last read is good enough, or the next read waits after failures; zero: a read is due.
     pub(super) fn fresh_for(&self, with: &ReadWith) -> Duration {
         let calm = if self.is_unread() { BUSY } else { CALM };
         let every = self.every.unwrap_or(calm);
@@ -157,7 +158,7 @@ impl Group {
         }
     }
 
-    /// What a read that begins now is not to be older than.
+    /// The epoch for a read that begins now.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }

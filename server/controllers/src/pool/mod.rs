@@ -1,8 +1,7 @@
 //! The MachinePool controller. [`ostler_lifecycle::pool`] makes the decisions.
 //!
-//! A group is read from time to time, and before every decision that follows an operation (`reads`): the pool looks at what
-//! was read last (`groups`). Its operations go the way of those of Machines: the intent is written down before anything is
-//! sent.
+//! A group is read from time to time, and before every decision after an operation (`reads`): the pool looks at the
+//! last read (`groups`). A pool's operations work like a Machine's: the intent is recorded before the request.
 
 mod groups;
 mod observe;
@@ -102,7 +101,7 @@ impl Pools {
     }
 }
 
-/// What is remembered of the writes of a pool.
+/// The memory about a pool's writes.
 struct Own<'a> {
     groups: &'a Groups,
     pool: &'a MachinePool,

@@ -1,4 +1,4 @@
-//! What a pass over a pool reads.
+//! The snapshot of a pass over a pool.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Pools {
         }))
     }
 
-    /// What a group is read and decided about with.
+    /// The facts for a read of a group and for decisions.
     pub(super) fn around(&self, pool: &MachinePool) -> Around {
         let live = self.stores.classes.get(&class_name(pool)).filter(|_| names_class(pool));
         let content = live.or_else(|| self.kept(pool));
@@ -90,7 +90,7 @@ impl Pools {
         }
     }
 
-    /// What Machines of others have of the instances that have no Machine yet.
+    /// Claims of others' Machines on instances without a Machine.
     fn others(&self, pool: &MachinePool, known: &Known, machines: &[Arc<Machine>]) -> Others {
         let mut others = Others::default();
         let Some(reading) = known.view.known() else { return others };
@@ -117,7 +117,7 @@ impl Pools {
         others
     }
 
-    /// A provider that has another name in MCM is the same one.
+    /// A provider with another name in MCM is the same provider.
     pub(super) fn elsewhere(&self, pool: &MachinePool, class: &ClassFacts) -> Option<ProviderName> {
         let holder = holder(pool)?;
         let driver = |provider| self.settings.driver_name(provider);
@@ -140,8 +140,8 @@ impl Pools {
         Ok(Arc::new(live))
     }
 
-    /// The Machines of a pool. Those of all pools are listed once: the cache may not show what the process that led before
-    /// did last.
+    /// The Machines of a pool. The Machines of all pools are listed once: the cache may not show the last writes of the
+    /// former leader.
     pub(super) async fn machines_of(
         &self,
         pool: &MachinePool,
@@ -215,7 +215,7 @@ impl Pools {
         }
     }
 
-    /// The bootstrap tokens. What was read is believed for a while: others do not write them.
+    /// The bootstrap tokens. A read token is believed for a while: others do not write tokens.
     async fn tokens_of(
         &self,
         pool: &MachinePool,
@@ -254,7 +254,7 @@ impl Pools {
         TokenView::Known(slots)
     }
 
-    /// The operation, as the sessions know it. A driver may still come back with one of an earlier core.
+    /// The operation, as the sessions know it. A driver may still come back with an operation of an earlier core.
     fn operation_of(&self, pool: &MachinePool) -> OperationView {
         let view = self.sessions.view(pool.uid());
         let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
@@ -266,7 +266,7 @@ impl Pools {
     }
 }
 
-/// What a group is read and decided about with.
+/// The facts for a read of a group and for decisions.
 pub(super) struct Around {
     /// The pool's class, or its kept copy.
     pub(super) facts: Option<ClassFacts>,

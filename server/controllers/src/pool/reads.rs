@@ -1,5 +1,5 @@
-//! Reads of groups: a kind of its own, since a driver may take minutes for one. What was read wakes the pool, or the Machines
-//! that a pool left.
+//! Reads of groups: a kind of its own, since a driver may take minutes for one. A read wakes the pool, or the Machines
+//! left by a pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::queue::{Outcome, Priority, Queue};
 use crate::stores::MachineIndex;
 use crate::watch::ObjectName;
 
-/// At most so many groups of one provider are read at the same time.
+/// Most concurrent reads of groups of a provider.
 const MOST: usize = 8;
 /// When a read is tried again while as many run as may.
 const READ_AGAIN: Duration = Duration::from_secs(2);

@@ -245,7 +245,7 @@ async fn a_group_of_which_events_tell_is_read_soon_and_not_for_each_of_them() {
     assert!(group.is_due("s"), "after an operation immediately");
 }
 
-/// It shows what was there before: the pool would ask for the same again.
+/// The read shows the former state: the pool would ask for the same again.
 #[tokio::test(start_paused = true)]
 async fn a_read_that_was_begun_before_an_operation_ended_is_not_looked_at() {
     let bench = Bench::new();

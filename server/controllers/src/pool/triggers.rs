@@ -101,7 +101,7 @@ impl Triggers for Woken<Pools, Shared> {
         }
     }
 
-    /// If the instance is one of a group, that is read now.
+    /// If the instance is in a group, the group is read now.
     fn instance(&self, machine: &Machine) {
         let Some(owner) = controller(&machine.metadata) else { return };
         for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {

@@ -89,7 +89,7 @@ impl Remembered {
     }
 }
 
-/// What is remembered of the writes of a reserve.
+/// The memory about a reserve's writes.
 struct Own<'a> {
     pending: &'a Pending,
     uid: &'a str,

@@ -1,4 +1,4 @@
-//! What a pass over a reserve reads.
+//! The snapshot of a pass over a reserve.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The kinds reconciled by this core, each with a queue and triggers.
 //!
-//! A new kind is a folder with its four calls and `triggers.rs`, and a field here. If nothing watches its objects yet, it is
-//! also an index (`indexes`), a cache (`stores`), a watch (`watching`) and what the others may hear of it (`triggers`).
+//! A new kind is a folder with its four calls and `triggers.rs`, and a field here. If nothing watches its objects yet,
+//! it is also an index (`indexes`), a cache (`stores`), a watch (`watching`) and its events for others (`triggers`).
 
 use std::sync::Arc;
 

@@ -308,7 +308,7 @@ async fn a_class_is_reached_by_its_first_and_its_last_machine_and_by_none_in_bet
     assert!(reached().await);
 }
 
-/// All of a list are in the cache before the first one is reported.
+/// All objects of a list are in the cache before the first is reported.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_another_of_its_name_replaced_between_two_lists_is_gone() {
     let world = world();

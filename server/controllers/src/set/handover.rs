@@ -23,7 +23,7 @@ pub(crate) struct Handover {
     listed: Mutex<bool>,
 }
 
-/// How far a handover is.
+/// The stage of a handover.
 #[derive(Debug)]
 pub(crate) enum Stage<'a> {
     /// Requests may still arrive for so long.

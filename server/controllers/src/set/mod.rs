@@ -97,7 +97,7 @@ impl Sets {
     }
 }
 
-/// What is remembered of the writes of a set.
+/// The memory about a set's writes.
 struct Own<'a> {
     sets: &'a Sets,
     set: &'a MachineSet,

@@ -1,4 +1,4 @@
-//! What a pass over a set reads.
+//! The snapshot of a pass over a set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Sets {
         let mut free = self.stores.machines.find(MachineIndex::Released, &released);
         free.extend(self.may_select(set, &name.namespace));
         free.retain(|machine| concerns(set, machine));
-        // After the others: one that is adopted meanwhile is found twice rather than never, and this version counts.
+        // After the others: a Machine adopted meanwhile is found twice rather than never, and this version counts.
         let mut machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
         machines.extend(free);
         machines.sort_by(|one, other| one.name().cmp(other.name()));

@@ -22,7 +22,7 @@ enum Creation {
     Unanswered(Instant),
 }
 
-/// The writes of one set.
+/// The writes of a set.
 #[derive(Debug)]
 struct Writes {
     /// By name of the Machine.
@@ -35,7 +35,7 @@ struct Writes {
     since: Instant,
 }
 
-/// What is not seen of a set's writes.
+/// The unseen part of a set's writes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unseen {
     /// Names of Machines whose creation got no answer.
@@ -140,7 +140,7 @@ impl Pending {
         }
     }
 
-    /// Names of Machines in reserve that may be the set's already: those that the cache still shows there.
+    /// Names of reserve Machines that may already be the set's: Machines that the cache still shows in reserve.
     pub(super) fn taking(&self, set: &str, in_reserve: impl Fn(&str) -> bool) -> Vec<String> {
         let mut all = self.0.lock();
         let Some(writes) = all.get_mut(set) else { return Vec::new() };
@@ -208,7 +208,7 @@ impl Pending {
             // The Machine may still arrive while its request may run.
             (None, Creation::Unanswered(sent)) => sent.elapsed() < 2 * PATIENCE,
         });
-        // So may a deletion: until then it is not known whether another Machine has to go in place of this one.
+        // So may a deletion: until then, whether another Machine has to go instead is unknown.
         writes.deleted.retain(|uid, sent| match living.get(uid.as_str()) {
             None => false,
             Some(false) => true,

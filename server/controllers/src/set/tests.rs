@@ -143,7 +143,7 @@ fn free(
     })
 }
 
-/// The Machines that a pass over a set with this selector looks at, and how many the caches handed out for that.
+/// The Machines that a pass over a set with this selector looks at, and how many objects the caches handed out.
 fn concerned(bench: &Bench, selector: serde_json::Value) -> (Vec<String>, usize) {
     let mut set = set();
     set.spec.selector = serde_json::from_value(selector).unwrap();
@@ -219,7 +219,7 @@ async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {
     }
 }
 
-/// INV-13, INV-14: what is not adopted has no set, and is not there to be chosen among.
+/// INV-13, INV-14: a Machine that is not adopted has no set, and is no candidate for deletion.
 #[tokio::test(start_paused = true)]
 async fn nothing_goes_in_a_pass_in_which_an_adoption_was_refused() {
     for (bench, deleted) in [(Bench::new(), 1), (Bench::new().refusing(422), 0)] {
@@ -234,7 +234,7 @@ async fn nothing_goes_in_a_pass_in_which_an_adoption_was_refused() {
     }
 }
 
-/// INV-12, INV-13: the cache may lag, and what is chosen may have become available or have been released.
+/// INV-12, INV-13: the cache may lag, and a victim may have become available or have been released.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_changed_since_it_was_chosen_is_looked_at_again() {
     let bench = having(Bench::new().refusing(409));
@@ -282,7 +282,7 @@ async fn a_machine_counts_as_stale_if_its_health_failed_and_it_was_deleted_for_t
     }
 }
 
-/// What the first creation is refused for, the next hundred are refused for as well.
+/// The refusal of the first creation would also meet the next hundred.
 #[tokio::test(start_paused = true)]
 async fn machines_are_created_in_batches_that_double_until_one_of_a_batch_is_refused() {
     for (accepted, tried) in [(0, 1), (1, 3), (2, 3), (3, 7), (6, 7), (7, 15), (100, 20)] {

@@ -1,4 +1,4 @@
-//! How the provider ids of Nodes are compared with those of Machines: as the drivers say.
+//! The comparison of Nodes' provider ids with Machines', as defined by the drivers.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Stores {
         self.drivers.get_or_init(|| Drivers { said, settings: Arc::clone(settings) });
     }
 
-    /// How the provider ids of Nodes are compared with that of a Machine.
+    /// The comparison of Nodes' provider ids with a Machine's.
     pub(crate) fn id_comparison(&self, machine: &Machine) -> IdComparison {
         let said = self.said_comparison(machine);
         let twin = said.and_then(|by| self.twin_of(machine, by));

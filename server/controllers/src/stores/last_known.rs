@@ -34,7 +34,7 @@ impl Stores {
         (ObjectName::of(&kept.class) == *class).then_some(kept)
     }
 
-    /// A class, or its kept copy. Decisions use the copy only to delete what was created with the class.
+    /// A class, or its kept copy. Decisions use the copy only to delete objects created with the class.
     pub(crate) fn class_or_last_known(&self, name: &ObjectName) -> Option<Arc<MachineClass>> {
         let live = self.classes.get(name);
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
@@ -73,7 +73,7 @@ impl Stores {
         same_provider.then(|| MachineClass { metadata: now.metadata.clone(), ..class })
     }
 
-    /// What decisions need of the secrets of a class; `None`: there is no class.
+    /// The facts about a class's secrets for decisions; `None`: no class.
     pub(crate) fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
         let Some(class) = class else { return SecretView::Unknown };
         let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
@@ -95,7 +95,7 @@ impl Stores {
         }
     }
 
-    /// The merged secret of a class or, if a part of it is missing, the kept copy.
+    /// The merged secret of a class or, if a part is missing, the kept copy.
     pub(crate) fn secret_or_last_known(&self, class: &MachineClass) -> MergedSecret {
         let merged = merge(self, class);
         if !matches!(merged, MergedSecret::Missing(_)) {

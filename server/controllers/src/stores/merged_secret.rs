@@ -1,4 +1,4 @@
-//! The one secret of a class: `secretRef`, then `credentialsSecretRef`, later keys win.
+//! The combined secret of a class: `secretRef`, then `credentialsSecretRef`, later keys win.
 
 use ostler_api::Revision;
 use std::collections::BTreeMap;

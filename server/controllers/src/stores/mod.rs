@@ -60,7 +60,7 @@ pub struct Stores {
     pub(crate) inherited: Arc<Inherited>,
     /// Classes without a finalizer, which nothing may be created with yet.
     pub(crate) unheld: Arc<Unheld>,
-    /// Who says how provider ids are compared.
+    /// The source of drivers' comparisons of provider ids.
     pub(crate) drivers: Arc<OnceLock<Drivers>>,
 }
 

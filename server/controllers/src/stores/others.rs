@@ -38,7 +38,7 @@ impl Stores {
         let has = |one: &Machine| one.instance_id() == Some(provider_id);
         let own = has_own_instance(machine) && has(machine);
         let born = |one: &Machine| one.metadata.creation_timestamp.clone().map(|born| born.0);
-        // One that is yet to be created is younger than all others.
+        // A Machine yet to be created is younger than all others.
         let older = |other: &Machine| {
             born(machine).is_none() || (born(other), other.uid()) < (born(machine), machine.uid())
         };
@@ -178,7 +178,7 @@ mod tests {
                 stores.machines.apply(Event::Apply(one));
             }
             let held = stores.other_holder(machine, &"a:///1".into(), machine.uid());
-            // A pool, which has no Machine of it yet, holds back only for the same reasons.
+            // A pool without its Machine yet holds back only for the same reasons.
             (held.is_some(), stores.holder_of(machine, &"a:///1".into()).is_some())
         };
         let cases = vec![

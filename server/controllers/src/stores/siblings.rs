@@ -69,8 +69,8 @@ impl Stores {
         }
     }
 
-    /// The member that may fail next when `before` has become `after`: the one that has been unhealthy for longest,
-    /// if the change frees the budget or ends a mass failure.
+    /// The member that may fail next after the change from `before` to `after`: the longest unhealthy one, if the
+    /// change frees the budget or ends a mass failure.
     pub(crate) fn next_in_line(
         &self,
         before: &Machine,

@@ -10,7 +10,7 @@ use kube::config::Kubeconfig;
 use kube::{Client, Config};
 use ostler_dial::cluster::{self, NoClient};
 
-/// By this name API servers tell our requests from those of others.
+/// By this name API servers distinguish our requests from others'.
 const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
 
 /// For how long an API server may say nothing on a connection that has a request. A watch without events lasts 290 s.

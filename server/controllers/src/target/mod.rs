@@ -60,7 +60,7 @@ pub(crate) struct Abilities {
 impl Abilities {
     pub(crate) const ALL: Self = Self { evicts: true, binds_tokens: true };
 
-    /// By what is served of the core group.
+    /// From the served resources of the core group.
     pub(crate) fn of(resources: &[APIResource]) -> Self {
         let binds = |one: &APIResource| {
             let mut categories = one.categories.iter().flatten();
@@ -93,7 +93,7 @@ impl Target {
         }
     }
 
-    /// As [`Self::new`], one of several.
+    /// Like [`Self::new`], for one of several clusters.
     pub(crate) fn of_cluster(client: Client, cluster: ObjectName) -> Self {
         Self { cluster: Some(cluster), ..Self::new(client) }
     }
@@ -195,7 +195,7 @@ impl Targets {
         }
     }
 
-    /// What is known of the API servers that the health of a machine depends on. `control`: that of the control cluster,
+    /// The state of the API servers on which a machine's health depends. `control`: the state of the control cluster,
     /// and of a single target cluster.
     pub(crate) fn api_view(
         &self,

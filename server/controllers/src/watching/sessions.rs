@@ -39,7 +39,7 @@ impl SessionFollower {
                     },
                     Err(RecvError::Lagged(missed)) => {
                         warn!(missed, "session events were missed; reconciling everything");
-                        // What one driver makes too many of must not delay the changes of others.
+                        // A driver with too many events must not delay the changes of others.
                         self.all.tell(|it| it.everything());
                         // So many do not wait any more.
                         break;

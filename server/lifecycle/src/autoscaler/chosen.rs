@@ -1,4 +1,4 @@
-//! Which Machines an autoscaler chose to go.
+//! The Machines that an autoscaler chose to go.
 
 use jiff::Timestamp;
 use ostler_api::Machine;

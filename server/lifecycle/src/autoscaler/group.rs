@@ -31,7 +31,7 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    /// Reads an id; `None`: it is none of ours.
+    /// Reads an id; `None`: not an id of ours.
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let kind = match parts.next()? {
@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// What begins the id of something that has no provider id yet.
+/// Prefix of ids without a provider id.
 const SCHEME: &str = "ostler://";
 
 /// The id of a Machine whose instance has none yet. The id stays valid once the instance has a
@@ -117,7 +117,7 @@ pub fn missing(pool: &MachinePool, at: i32) -> String {
     format!("{SCHEME}{namespace}/{}#{at}", pool.name())
 }
 
-/// What a placeholder stands for.
+/// The subject of a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placeholder {
     /// The Machine of that namespace and name.

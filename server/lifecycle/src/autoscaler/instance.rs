@@ -104,7 +104,8 @@ pub fn lacking(pool: &MachinePool, members: &[Member]) -> i32 {
 
 fn instance(member: &Member, list: &str) -> Instance {
     let machine = &member.machine;
-    // A set or pool replaces a Failed Machine by itself. If the autoscaler deleted it, the next one would be missing, too.
+    // A set or pool replaces a Failed Machine by itself. If the autoscaler deleted it, the replacement would be
+    // missing, too.
     let goes = machine.is_deleting()
         || machine.phase() == MachinePhase::Failed
         || is_chosen(machine, list);
@@ -117,7 +118,8 @@ fn instance(member: &Member, list: &str) -> Instance {
     Instance { id: member.id(), state, fault }
 }
 
-/// Why a Machine is not made. What says nothing of the instance is none: the driver is away, or asks to come later.
+/// Why a Machine is not made. A message that does not concern the instance is no fault: the driver is away, or asks to
+/// come later.
 fn fault(machine: &Machine) -> Option<Fault> {
     let last = machine.status.as_ref()?.last_operation.as_ref()?;
     let failed = last.type_ == Some(MachineOperationType::Create)

@@ -14,8 +14,8 @@ pub struct Limits {
     pub max: i32,
 }
 
-/// The limits of an object; `None`: autoscalers leave it alone. Those in the API group of the machine kinds win over those
-/// of Cluster API.
+/// The limits of an object; `None`: autoscalers leave it alone. Limits in the API group of the machine kinds win over
+/// Cluster API's.
 ///
 /// # Errors
 /// An annotation says nothing that can be followed: why, for people.

@@ -1,4 +1,4 @@
-//! What a group wants of an autoscaler otherwise than its flags say: annotations, as Cluster API's provider reads them.
+//! A group's deviations from the autoscaler's flags: annotations, as Cluster API's provider reads them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ostler_api::timeout::Timeout;
 
 use super::group::Group;
 
-/// What begins their keys, in the API group of the machine kinds and in Cluster API's.
+/// Prefixes of the keys, in the API group of the machine kinds and in Cluster API's.
 const PREFIXES: [&str; 2] =
     ["machine.sapcloud.io/autoscaling-options-", "cluster.x-k8s.io/autoscaling-options-"];
 
@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the group says; `None`: nothing. A value that cannot be read is none.
+    /// The options of the group; `None`: no options. An unreadable value counts as absent.
     pub fn of(group: &Group) -> Option<Self> {
         let text = |name: &str| {
             PREFIXES.iter().find_map(|prefix| group.annotation(&format!("{prefix}{name}")))

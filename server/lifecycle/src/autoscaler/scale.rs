@@ -1,5 +1,5 @@
-//! What becomes of a wish of an autoscaler: one write to the group, or a refusal that says why. Written twice, a wish has no
-//! other effect than written once.
+//! The result of an autoscaler's wish: one write to the group, or a refusal with its reason. Written twice, a wish has
+//! no other effect than written once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -57,7 +57,7 @@ pub struct Named {
     pub what: What,
 }
 
-/// What a Node is here.
+/// The meaning of a Node here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The Node of this Machine, by UID.
@@ -71,7 +71,7 @@ pub enum What {
 }
 
 impl What {
-    /// One that a pool lacks, if the id says so and means `group`.
+    /// A Machine that the pool lacks, if the id says so and means `group`.
     pub fn missing(id: &str, group: &GroupId) -> Option<Self> {
         match Placeholder::read(id)? {
             Placeholder::Missing(namespace, name, at)
@@ -83,7 +83,7 @@ impl What {
         }
     }
 
-    /// One of the namespace of `group` that is gone, if the id tells of a Machine by its name.
+    /// A deleted Machine of the namespace of `group`, if the id names a Machine.
     pub fn gone(id: &str, group: &GroupId) -> Option<Self> {
         let Placeholder::Machine(namespace, _) = Placeholder::read(id)? else { return None };
         (namespace == group.namespace).then_some(Self::Gone)
@@ -163,7 +163,7 @@ pub fn delete(
     Ok(Some(change(group, to, now, marks, note)))
 }
 
-/// Fewer Machines, but none that has a Node: what was asked for and did not come is not wanted any more.
+/// Fewer Machines, but none with a Node: requested Machines that did not come are not wanted any more.
 ///
 /// # Errors
 /// So many are not without a Node.

@@ -1,4 +1,4 @@
-//! What a Node of a group would look like: as the class says in `nodeTemplate`, and the template of its Machines.
+//! The shape of a future Node of a group, from the class's `nodeTemplate` and the template of the Machines.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ type Map = BTreeMap<String, String>;
 
 /// Pods of a Node where the class does not say it, as a kubelet has it.
 pub(super) const PODS: &str = "110";
-/// What class and Kubernetes call graphics cards.
+/// The name of graphics cards in classes and Kubernetes.
 pub(super) const GPU: &str = "nvidia.com/gpu";
 
 /// Resources that a class may name otherwise than a Node does.
 const RESOURCES: [(&str, &str); 3] =
     [("gpu", GPU), ("ephemeral-disk", "ephemeral-storage"), ("maxPods", "pods")];
 
-/// What a Node would have.
+/// The shape of a Node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
     /// Resources by their names on Nodes.
     pub capacity: Map,
-    /// Labels, including those of the template.
+    /// Labels, including the template's.
     pub labels: Map,
     /// Annotations of the template.
     pub annotations: Map,
@@ -37,7 +37,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What the class and the template say; `None`: too little to place a pod by.
+    /// The shape from the class and the template; `None`: too little to place a pod.
     pub fn of(class: &MachineClass, template: &MachineSpec) -> Option<Self> {
         let node = class.spec.node_template.as_ref()?;
         let mut capacity = capacity(node);
@@ -105,7 +105,8 @@ impl Shape {
     }
 }
 
-/// Real and virtual resources; what is no quantity is left out, and so are graphics cards where there are none.
+/// Real and virtual resources; values that are no quantity are left out, and so are graphics cards on a Node without
+/// them.
 fn capacity(node: &Value) -> Map {
     let fields =
         ["capacity", "virtualCapacity"].map(|key| node.get(key).and_then(Value::as_object));

@@ -103,7 +103,7 @@ pub(super) fn say(
     }
 }
 
-/// What keeps the rollout from going on, as condition Progressing says it for people.
+/// The hindrance of the rollout, as shown in condition Progressing for people.
 pub fn hindrance(conditions: &[Condition]) -> Option<&str> {
     let message = find(conditions, &Type::Progressing)?.message.as_deref()?;
     message.split_once(HINDERED).map(|(_, by)| by)

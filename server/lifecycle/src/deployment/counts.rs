@@ -2,7 +2,7 @@
 //!
 //! The sum over several sets may exceed the replicas of one set: sums are wider, and results are narrowed.
 
-/// The numbers of one set. Machines are counted by the core itself in each pass; the status of the set may lag.
+/// The numbers of a set. Machines are counted by the core itself in each pass; the status of the set may lag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// `spec.replicas`.
@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Machines that may exist now or soon: what is wanted, or more while some are being deleted.
+    /// Machines that may exist now or soon: the wanted ones, or more while some are being deleted.
     pub fn present(&self) -> i32 {
         self.wanted.max(self.machines)
     }
@@ -41,7 +41,7 @@ impl Counts {
         (self.wanted - self.available - self.kept - self.updating).max(0)
     }
 
-    /// Whether machines of it are wanted.
+    /// Whether the set wants machines.
     pub fn is_active(&self) -> bool {
         self.wanted > 0
     }
@@ -78,7 +78,7 @@ impl Fleet {
         self.new.unwrap_or_default()
     }
 
-    /// All sets, oldest first, and the new one last.
+    /// All sets, oldest first, and the new set last.
     pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &Counts> {
         self.old.iter().chain(&self.new)
     }
@@ -93,7 +93,7 @@ impl Fleet {
         self.all().map(|set| i64::from(set.present())).sum()
     }
 
-    /// What every set wants now.
+    /// The current wishes of every set.
     pub fn as_it_is(&self) -> Targets {
         Targets { new: self.newest().wanted, old: self.old.iter().map(|set| set.wanted).collect() }
     }
@@ -126,7 +126,7 @@ impl Fleet {
     }
 }
 
-/// What every set of a [`Fleet`] is to want, in its order.
+/// The new replicas of every set of a [`Fleet`], in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Targets {
     /// The new set.

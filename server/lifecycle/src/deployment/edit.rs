@@ -60,7 +60,7 @@ pub(super) fn show_to_cluster_api(deployment: &str, set: &mut MachineSet) {
     }
 }
 
-/// Copies annotations, and takes away those that were copied and are gone from the deployment.
+/// Copies annotations, and removes earlier copies that are gone from the deployment.
 fn copy_annotations(deployment: &MachineDeployment, set: &mut MachineSet) {
     let before = set.annotation(annotation::COPIED_ANNOTATIONS).unwrap_or_default();
     let before: BTreeSet<_> = before.split(',').map(str::to_owned).collect();

@@ -14,7 +14,7 @@ pub struct Fenceposts {
     pub unavailable: i32,
 }
 
-/// The numbers as the user wrote them, and whether a user chooses what is updated.
+/// The numbers as the user wrote them, and whether a user chooses the updates.
 pub(super) fn written(
     strategy: &MachineDeploymentStrategy,
 ) -> Option<(Option<&IntOrString>, Option<&IntOrString>)> {
@@ -45,8 +45,8 @@ pub(crate) fn resolve(value: &IntOrString, replicas: i32, up: bool) -> Option<i3
     (found >= 0).then_some(found)
 }
 
-/// The limits of `spec`. A surge is rounded up, what may be unavailable down; one of both is at least 1, or nothing
-/// could ever be replaced.
+/// The limits of `spec`. A surge is rounded up, the unavailable number down; either is at least 1, or nothing could
+/// ever be replaced.
 pub fn of(spec: &MachineDeploymentSpec) -> Fenceposts {
     let Some((_, unavailable)) = written(&spec.strategy) else { return Fenceposts::default() };
     let surge = if is_manual(spec) { 0 } else { surge(spec) };

@@ -1,4 +1,4 @@
-//! What keeps a rollout from going on until a user acts or a time is over: condition Progressing names it.
+//! The hindrances of a rollout until a user acts or a time is over: condition Progressing names them.
 
 use ostler_api::machine::MachinePhase;
 use ostler_api::machine_deployment::{MachineDeploymentConditionType as Type, StrategyType};

@@ -1,4 +1,4 @@
-//! InPlaceUpdate: Machines stay, and go from the old sets to the new one once their Nodes are updated.
+//! InPlaceUpdate: Machines stay, and move from the old sets to the new set once their Nodes are updated.
 //!
 //! The Machine side (cordon, drain, the result) is in [`crate::machine`]; labels on the Node are what both sides see.
 //! One write hands a Machine over, with a label that keeps the new set from deleting the Machine. The replicas of the
@@ -30,7 +30,7 @@ use crate::set::{Policy, Rank, owner_reference};
 
 /// The value of the labels.
 const TRUE: &str = "true";
-/// What the label says of a Node, and of a Machine that was handed over.
+/// The label's value on an updated Node, and on a Machine that was handed over.
 const SUCCESSFUL: &str = "successful";
 /// A provider spec of so many bytes is noted at most: a Machine has up to three of them, and 256 KiB of annotations in all.
 const MOST_NOTED: usize = 48 * 1024;
@@ -112,8 +112,8 @@ pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
     (first, then)
 }
 
-/// The old sets without `most` Machines that are not missed; `busy` of each stay in any case, since they are on their way
-/// to the new one.
+/// The old sets without `most` dispensable Machines; the `busy` Machines of each set stay in any case, since they are
+/// on their way to the new set.
 pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> Targets {
     let before = targets.clone();
     let old = targets.old.iter().zip(&fleet.old).zip(busy).map(|((wanted, counts), busy)| {
@@ -185,7 +185,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether the strategy is InPlaceUpdate, or was until now: what is handed over gets its place before the next one goes on.
+    /// Whether the strategy is InPlaceUpdate, or was until now: Machines handed over get their place before the next
+    /// strategy goes on.
     pub(super) fn hands_over(&self) -> bool {
         let handed = |one: &MachineView| !one.machine.is_deleting() && is_handed_over(one);
         self.is_in_place() || self.all_machines().any(handed)
@@ -264,7 +265,7 @@ impl<'a> Pass<'a> {
         fleet
     }
 
-    /// The numbers of the sets follow their Machines; what is missing is created in the new set.
+    /// The numbers of the sets follow their Machines; missing Machines are created in the new set.
     fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Targets {
         let chosen = self.marks.due(&self.snapshot.deployment);
         let living = |view: &SetView| {
@@ -287,7 +288,7 @@ impl<'a> Pass<'a> {
         targets.new = targets.new.max(own + count(moved.len())).min(fleet.replicas);
         let missing = narrow(fleet.ceiling() - targets.total().max(fleet.present()));
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
-        // Before the new set has all, only what is too much goes: one that was handed over as the sets were scaled counts
+        // Before the new set is complete, only surplus goes: a Machine handed over as the sets were scaled counts
         // twice.
         let over = narrow(targets.total() - fleet.ceiling());
         let most = if targets.new < fleet.replicas { over } else { i32::MAX };
@@ -356,7 +357,7 @@ impl<'a> Pass<'a> {
                 "resourceVersion": view.machine.metadata.resource_version,
                 "labels": { label::UPDATE_RESULT: null },
             },
-            // Another controller may have left those of before (#1153).
+            // Another controller may have left the class and version of before (#1153).
             "spec": class_and_version(&set.set),
         });
         self.write_to_machine(&view.machine, patch);
@@ -434,7 +435,7 @@ fn count(views: usize) -> i32 {
     i32::try_from(views).unwrap_or(i32::MAX)
 }
 
-/// What the update changed; `null` takes a version away.
+/// The changes of the update; `null` removes a version.
 fn class_and_version(set: &MachineSet) -> Value {
     let template = &set.spec.template.spec;
     json!({ "class": { "name": template.class.name }, "version": template.version })

@@ -1,4 +1,4 @@
-//! What no step of a rollout may want: asserted where it is decided, in debug builds.
+//! Limits for every step of a rollout: asserted at the decision, in debug builds.
 
 use super::counts::{Fleet, Targets};
 

@@ -1,5 +1,5 @@
-//! Half of the Machines are lost, as in the outage of a zone: one is replaced, the others wait ([`crate::replacement`]),
-//! and the deployment says so.
+//! Half of the Machines are lost, as in the outage of a zone: a single Machine is replaced, the others wait
+//! ([`crate::replacement`]), and the deployment says so.
 
 use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
 

@@ -38,7 +38,7 @@ use snapshot::Snapshot;
 
 use crate::{plan::EventReason, selector};
 
-/// Decides what is to become of a deployment.
+/// Decides about a deployment.
 pub fn decide(snapshot: &Snapshot) -> Decision {
     let mut pass = Pass::new(snapshot);
     let deployment = snapshot.deployment.as_ref();

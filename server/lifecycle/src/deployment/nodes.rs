@@ -1,4 +1,4 @@
-//! What a rollout says on Nodes: pods prefer the new ones, and autoscalers leave all of them alone.
+//! A rollout's marks on Nodes: pods prefer the new Nodes, and autoscalers leave all of them alone.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::names::annotation;
@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::snapshot::{MachineView, SetView};
 
-/// The value of what is set here.
+/// The value of the marks.
 const TRUE: &str = "True";
 const EFFECT: &str = "PreferNoSchedule";
 
-/// What the Nodes of a set are to say.
+/// The wanted marks on the Nodes of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Whether pods prefer other Nodes; `None`: no change.
@@ -62,7 +62,8 @@ fn taints(node: &Node, tainted: bool) -> Option<Vec<Taint>> {
     Some(taints)
 }
 
-/// The pair of annotations. The user's own is left alone, and so is that of a preserved Machine.
+/// The pair of annotations. The user's own annotation is left alone, and so is a preserved
+/// Machine's.
 fn guard(view: &MachineView, node: &Node, guarded: bool) -> Map<String, Value> {
     let has = |key| node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
     let pair = [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US];

@@ -134,7 +134,7 @@ impl<'a> Pass<'a> {
         let Some(selector) = self.seen().spec.selector.as_ref() else { return false };
         let fits = |set: &&Arc<MachineSet>| {
             let metadata = set.spec.template.metadata.as_ref();
-            // One that makes other Machines would be shrunk as an old set, or keep the deployment refused.
+            // A set that makes other Machines would be shrunk as an old set, or keep the deployment refused.
             selector::matches(selector, metadata.and_then(|it| it.labels.as_ref()))
                 && !valid::is_made_for_another(set, selector)
         };
@@ -267,8 +267,8 @@ impl<'a> Pass<'a> {
         self.plan.machines.push((Arc::clone(machine), patch));
     }
 
-    /// Adds what Nodes are to say; what is too much for one pass waits for the next, and so does the second write to one
-    /// Node: it would be for the version before the first.
+    /// Adds writes to Nodes; writes beyond the limit of a pass wait for the next pass, and so does a second write to
+    /// the same Node: it would be for the version before the first.
     pub(super) fn write_to_nodes(&mut self, writes: Vec<(&'a MachineView, Value)>) {
         for (view, patch) in writes {
             let Some(node) = view.node.clone() else { continue };

@@ -16,7 +16,7 @@ use crate::plan::Event;
 pub struct Decision {
     /// Machines to mark or unmark for an autoscaler, and Machines to label.
     pub machines: Vec<(Arc<Machine>, Value)>,
-    /// What Nodes are to say.
+    /// Writes to Nodes.
     pub nodes: Vec<NodeWrite>,
     /// Sets that change.
     pub sets: Vec<SetWrite>,
@@ -37,13 +37,13 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the next plan may be another one because of these writes.
+    /// Whether these writes may change the next plan.
     pub fn changes_anything(&self) -> bool {
         let changes = !self.machines.is_empty() || !self.sets.is_empty() || !self.nodes.is_empty();
         changes || self.deployment.is_some()
     }
 
-    /// Whether Machines may come, go or change hands because of these writes.
+    /// Whether Machines may come, go or move because of these writes.
     pub fn concerns_machines(&self) -> bool {
         let Self { machines, sets, create, delete, .. } = self;
         !machines.is_empty() || !sets.is_empty() || create.is_some() || !delete.is_empty()

@@ -1,5 +1,5 @@
 //! A set that the deployment adopted has no `machine-template-hash`, so its selector also selects the Machines of other
-//! sets. It gets one in three writes, each of which can be the last for a while: template, Machines, selector.
+//! sets. It gets the label in three writes, each of which can be the last for a while: template, Machines, selector.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) enum Step {
     Selector(String),
 }
 
-/// What is missing; `None`: nothing is.
+/// The missing step; `None`: nothing is missing.
 pub(super) fn step(view: &SetView, collisions: i32) -> Option<Step> {
     let set = view.set.as_ref();
     let selector = set.spec.selector.as_ref()?.match_labels.as_ref();

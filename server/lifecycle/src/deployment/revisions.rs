@@ -13,8 +13,7 @@ pub fn of(set: &MachineSet) -> i64 {
     set.annotation(annotation::REVISION).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Gives the new set a revision above those of the old ones. The previous revision goes to the
-/// set's history.
+/// Gives the new set a revision above the old sets'. The previous revision goes to the set's history.
 pub(super) fn number<'a>(new: &mut MachineSet, old: impl Iterator<Item = &'a MachineSet>) {
     let wanted = old.map(of).max().unwrap_or_default().saturating_add(1);
     let before = of(new);
@@ -52,18 +51,18 @@ fn is_spent(set: &MachineSet) -> bool {
         })
 }
 
-/// What becomes of a rollback.
+/// The result of a rollback.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rollback<'a> {
     /// There is no such revision.
     NotFound,
-    /// The template is that of the revision.
+    /// The template already has this revision.
     Unchanged(&'a MachineSet),
     /// To the template of this set.
     To(&'a MachineSet),
 }
 
-/// Looks for the set of a revision; 0 is the one before the newest.
+/// Looks for the set of a revision; 0 is the revision before the newest.
 pub fn find<'a>(
     deployment: &MachineDeployment,
     sets: &[&'a MachineSet],

@@ -1,4 +1,5 @@
-//! RollingUpdate: the new set grows into the surge, and the old ones shrink by what is available above the minimum.
+//! RollingUpdate: the new set grows into the surge, and the old sets shrink by the available Machines above the
+//! minimum.
 
 use super::counts::{Fleet, Targets, narrow};
 use super::invariants::{inv_11_no_more_than_replicas_and_surge, inv_12_enough_stay_available};
@@ -33,8 +34,8 @@ fn grow(fleet: &Fleet) -> i32 {
     wanted + room.clamp(0, fleet.replicas - wanted)
 }
 
-/// Recreate: the new set gets its Machines only when no other one is left. `others_exist`: Machines of old sets, by the
-/// status of those.
+/// Recreate: the new set gets its Machines only when no other Machine is left. `others_exist`: Machines of old sets, by
+/// the sets' status.
 pub fn recreate(fleet: &Fleet, others_exist: bool) -> Targets {
     let waits = others_exist || fleet.old.iter().any(|set| set.present() > 0);
     let new = fleet.newest().wanted;

@@ -159,7 +159,7 @@ impl Pass<'_> {
     }
 }
 
-/// The old sets, and the new one.
+/// The old sets, and the new set.
 fn split(
     sets: &mut [ostler_api::MachineSet],
     new: Option<usize>,

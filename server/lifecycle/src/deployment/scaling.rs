@@ -131,8 +131,8 @@ fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
     *wanted = (*wanted + room).min(fleet.replicas.max(*wanted));
 }
 
-/// Every active set shrinks in proportion, the largest first and the older one of two; what rounding leaves goes to
-/// the first that can take it.
+/// Every active set shrinks in proportion, the largest first and the older of two; the rest from rounding goes to the
+/// first able set.
 fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     let total: i64 = active.iter().map(|place| i64::from(place.of(fleet).wanted)).sum();
     let goal = fleet.ceiling();

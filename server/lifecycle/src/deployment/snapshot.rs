@@ -1,4 +1,4 @@
-//! What a pass over a MachineDeployment sees.
+//! The snapshot of a pass over a MachineDeployment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

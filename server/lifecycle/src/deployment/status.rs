@@ -75,7 +75,7 @@ fn show_availability(deployment: &MachineDeployment, status: &mut Status, now: T
     conditions::set(&mut status.conditions, what, message.to_owned(), now);
 }
 
-/// What the new set cannot do, or else the first of the others.
+/// The failure of the new set, or else the first failure of the others.
 fn show_failure(sets: Sets<'_>, status: &mut Status, now: Timestamp) {
     let failure = |set: &MachineSet| {
         let all = &set.status.as_ref()?.conditions;
@@ -123,7 +123,7 @@ pub fn creation_failed(status: &mut Status, why: String, now: Timestamp) {
     conditions::say(&mut status.conditions, &Type::Progressing, |_| why);
 }
 
-/// The name of the set for the template is taken: the next one has another name.
+/// The name of the template's set is taken: the next attempt has another name.
 pub fn name_is_taken(status: &mut Status) {
     let count = status.collision_count.unwrap_or_default();
     status.collision_count = Some(count.saturating_add(1));

@@ -1,4 +1,4 @@
-//! What is wrong with a MachineDeployment.
+//! The faults of a MachineDeployment.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -134,7 +134,7 @@ fn check_selector(
     }
 }
 
-/// Whether the selector of a set asks for another value than this one does.
+/// Whether the selector of a set asks for another value than this selector.
 pub(super) fn is_made_for_another(set: &MachineSet, selector: &LabelSelector) -> bool {
     let own = set.spec.selector.as_ref().and_then(|own| own.match_labels.as_ref());
     let mut wanted = selector.match_labels.iter().flatten();

@@ -15,7 +15,7 @@ use crate::{
     snapshot::{NodeView, Observed},
 };
 
-/// Whether what the mark says is still so. What is not known does not hold.
+/// Whether what the mark says is still so. An unknown state does not hold.
 pub fn holds(
     mark: &UnhealthyMark,
     machine: &Machine,
@@ -38,7 +38,7 @@ pub fn holds(
     }
 }
 
-/// The Node by which a Machine is judged, and not that of another instance.
+/// The Node that stands for the Machine's health, and not another instance's.
 pub(super) fn own_node<'a>(
     machine: &Machine,
     view: &'a NodeView,

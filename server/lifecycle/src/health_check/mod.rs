@@ -51,7 +51,7 @@ pub struct Target {
     pub api: ApiView,
 }
 
-/// What a pass over a check decides from.
+/// The input of a pass over a check.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The time.
@@ -75,7 +75,7 @@ pub struct Decision {
     pub unmark: Vec<Arc<Machine>>,
     /// The status; `None`: there is no check to write it to.
     pub status: Option<MachineHealthCheckStatus>,
-    /// What people are to know.
+    /// The events for people.
     pub news: Vec<Event>,
     /// When to look again although nothing changed.
     pub again: Option<Timestamp>,
@@ -131,7 +131,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     };
     let broken = valid::broken(check);
     let gate = limit::gate(check, counts, !broken.is_empty());
-    // Those of which nothing is known now may be unhealthy as well: then nothing new begins.
+    // Machines in an unknown state may be unhealthy as well: then nothing new begins.
     let known = |it: &&Judged<'_>| it.is_healthy() && it.verdict == Verdict::Healthy;
     let certain = limit::Counts { healthy: judged.iter().filter(known).count(), ..counts };
     let begins = limit::gate(check, certain, !broken.is_empty()).is_open();
@@ -173,7 +173,7 @@ fn mark_or_not(plan: &mut Decision, one: &Judged<'_>, open: bool, begins: bool) 
         return;
     }
     match (&one.verdict, &one.mark) {
-        // What is known later decides; until then nothing fails by the mark either.
+        // Later knowledge decides; until then nothing fails by the mark either.
         (Verdict::Unknown { .. }, _) => {}
         (Verdict::Unhealthy(found), mark) => {
             let of_another = machine.unhealthy_mark().is_some() && mark.is_none();

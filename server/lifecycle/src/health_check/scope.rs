@@ -1,4 +1,4 @@
-//! Which Machines a check looks at.
+//! The Machines that a check looks at.
 
 use jiff::Timestamp;
 use ostler_api::{

@@ -112,12 +112,12 @@ fn valid(broken: &[String]) -> Said {
     Said { type_: Type::Valid, holds: broken.is_empty(), reason, message: broken.join("; ") }
 }
 
-/// Told once: what is false now for another reason than before.
+/// Recorded once: a condition that is false for a new reason.
 fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<Event> {
     let is_new = |one: &&Said| {
         let before = old.conditions.iter().find(|it| it.type_ == one.type_.as_str());
         let same = before.is_some_and(|it| {
-            // The numbers of the first one change with every machine.
+            // The numbers of the first condition change with every machine.
             let counts = one.type_ == Type::RemediationAllowed;
             it.status == "False" && it.reason == one.reason && (counts || it.message == one.message)
         });

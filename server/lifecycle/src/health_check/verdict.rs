@@ -24,7 +24,7 @@ use crate::{
 /// How long a Machine may be without a Node if its check does not say.
 const STARTUP: Duration = Duration::from_mins(10);
 
-/// What a check says of a Machine.
+/// A check's verdict on a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The Machine is healthy.

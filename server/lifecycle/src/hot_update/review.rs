@@ -1,4 +1,4 @@
-//! What the driver says of a class and of an edit of it, before any instance is touched.
+//! The driver's review of a class and of its edits, before any instance is touched.
 
 use ostler_api::Revision;
 pub use ostler_api::operation::ClassReview;
@@ -6,8 +6,8 @@ use ostler_api::{Machine, driver::OperationKind, machine::WaitReason, names};
 
 use crate::{class_facts::ClassFacts, digest, driver::DriverFacts};
 
-/// What a driver is asked about a class. The answer is the same for every Machine with the same
-/// last applied spec, so it is asked once for all of them.
+/// A question to a driver about a class. The answer is the same for every Machine with the same last applied spec, so
+/// it is asked once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
     /// Revision of the class, see [`ClassFacts`].
@@ -20,7 +20,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// What the driver is asked before the instance of this Machine is updated; `None`: nothing, since the instance
+    /// The question to the driver before the update of this Machine's instance; `None`: no question, since the instance
     /// has the spec of the class already, or the driver cannot review classes.
     pub fn of(machine: &Machine, class: &ClassFacts, driver: &DriverFacts) -> Option<Self> {
         let applied = standing(machine);
@@ -53,7 +53,7 @@ pub(crate) fn standing(machine: &Machine) -> &str {
     settled.or_else(|| noted(names::annotation::LAST_APPLIED_PROVIDER_SPEC)).unwrap_or_default()
 }
 
-/// What is known of the answer to the [`Question`] of a Machine.
+/// The known answer to the [`Question`] of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ReviewView {
     /// The driver was not asked.
@@ -63,7 +63,7 @@ pub enum ReviewView {
     Asked,
     /// The driver could not answer; it is asked again.
     Failed {
-        /// What the wait is called.
+        /// The wait reason.
         reason: WaitReason,
         /// Code and text of the failure.
         message: String,

@@ -37,7 +37,7 @@ impl SlotView {
     }
 }
 
-/// The slots of one class. The map is bounded by the Machines of the class.
+/// The slots of a class. The map is bounded by the Machines of the class.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     /// UIDs of Machines that use a slot.
@@ -95,7 +95,7 @@ impl Slots {
         self.leave_line(uid);
     }
 
-    /// Who may take a slot now: the first of the line, as many as there are free slots.
+    /// The Machines that may take a slot now: the first in line, as many as there are free slots.
     pub fn next(&self) -> Vec<String> {
         let free = self.limit.saturating_sub(self.holders.len());
         self.line.values().take(free).cloned().collect()

@@ -1,7 +1,7 @@
-//! What "there is no instance" proves. A driver finds its instances by tags. An instance of another controller,
-//! never adopted, may run unknown to the driver: there "none" is a doubt, for which no Machine is failed, replaced or
-//! forgotten. The same holds after a create of unknown outcome, for as long as the infrastructure may not show the new
-//! instance.
+//! The meaning of "there is no instance" as a proof. A driver finds its instances by tags. An instance of another
+//! controller, never adopted, may run unknown to the driver: there "none" is a doubt, for which no Machine is failed,
+//! replaced or forgotten. The same holds after a create of unknown outcome, for as long as the infrastructure may not
+//! show the new instance.
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ use crate::{
 /// that was never adopted: lists of infrastructures lag behind.
 pub(crate) const SECOND_LOOK: Duration = Duration::from_mins(1);
 
-/// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
-/// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was
-/// made with: what has that is a stranger's to the driver.
+/// Whether "none" proves the absence: for a Machine whose instance we made, began to make or adopted, and for a Machine
+/// without any action of the core yet. Not under another cluster id than at the creation: such an instance is a
+/// stranger's to the driver.
 ///
 /// `by_name`: the driver puts no tags on adopted instances, so "none" proves the absence only of instances made by the
 /// core.

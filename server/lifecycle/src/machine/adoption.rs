@@ -137,7 +137,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// A user wrote another provider id than the driver said, and the driver cannot say which one is right: asked again, it
+/// A user wrote another provider id than the driver's, and the driver cannot say which id is right: asked again, it
 /// would answer the same.
 fn refuse_other_id(pass: &mut Pass<'_>) {
     if pass.has_other_id() {
@@ -162,8 +162,7 @@ fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     set_refused(pass, EventReason::InstanceAdoptFailed, code, text);
 }
 
-/// What the status says of an instance that is not the Machine's; `None`: the failure is another
-/// one.
+/// The event about an instance that is not the Machine's; `None`: another failure.
 pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
     match (failure.is_cluster_id_changed(), failure.is_not_ours()) {
         (true, _) => Some(EventReason::ClusterIdChanged),

@@ -104,8 +104,8 @@ fn settle_stale(pass: &mut Pass<'_>, finished: &Finished) {
     }
 }
 
-/// What a driver wants handed back should this attempt come to nothing: core and driver may both be
-/// gone before there is an answer.
+/// The checkpoint that a driver wants handed back after a failed attempt: core and driver may both
+/// be gone before there is an answer.
 fn store_early_checkpoint(pass: &mut Pass<'_>) {
     let OperationView::InFlight(flight) = &pass.snap.operation else { return };
     let said = flight.progress.as_ref().map(|progress| &progress.checkpoint);
@@ -114,8 +114,8 @@ fn store_early_checkpoint(pass: &mut Pass<'_>) {
     }
 }
 
-/// What a driver wants handed back. Only a mutation that is done needs nothing handed back: a
-/// failure, a lost session or a read that brings nothing takes nothing away.
+/// The checkpoint to hand back. Only a finished mutation clears the checkpoint: a failure, a lost
+/// session or a read without one does not.
 fn store_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
     match finished.checkpoint.as_deref() {
         Some(checkpoint) if !checkpoint.is_empty() => {

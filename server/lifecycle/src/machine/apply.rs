@@ -45,7 +45,7 @@ impl Pass<'_> {
         ControlFlow::Break(Next::Wait { reason, until })
     }
 
-    /// Our finalizer goes, or is gone: those of others may still hold the Machine.
+    /// Our finalizer goes, or is gone: finalizers of others may still hold the Machine.
     fn wait_for_others(&mut self) {
         let others = self.machine.other_finalizers();
         if !others.is_empty() {

@@ -23,8 +23,8 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// The finalizer and the record of the first create go into one patch, before the create is sent: a Machine
-    /// without the finalizer is one that nothing was asked for. Later the record goes with a patch that is due anyhow.
+    /// The finalizer and the record of the first create go into one patch, before the create is sent: for a Machine
+    /// without the finalizer, no driver was ever asked. Later the record goes with a patch that is due anyhow.
     fn keep_record(&mut self) {
         let creates = self
             .effects
@@ -74,8 +74,8 @@ impl Pass<'_> {
         shows.then(|| it.provider.clone())
     }
 
-    /// What is to change about the update slot of the Machine. An update counts from the decision to send it until the
-    /// outcome is recorded, except while waiting for its next attempt. `busy`: a driver works, or is about to.
+    /// The change of the Machine's update slot. An update counts from the decision to send it until the outcome is
+    /// recorded, except while waiting for its next attempt. `busy`: a driver works, or is about to.
     fn update_slot(&self, busy: bool) -> Option<Action> {
         let is_update =
             |it: &OperationIntent| it.operation_kind() == Some(OperationKind::UpdateMachine);

@@ -68,7 +68,7 @@ fn has_data(bootstrap: &Bootstrap) -> bool {
     bootstrap.data.is_some() || bootstrap.data_secret_name.is_some()
 }
 
-/// What the object that the Machine names has to say; `None`: nothing against going on.
+/// The state of the named bootstrap object; `None`: nothing against going on.
 fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
     let wanted = bootstrap.config_ref.as_ref()?;
     let kind = match bootstrap::config_of(&snap.machine) {
@@ -297,8 +297,7 @@ fn other_owner<'a>(machine: &Machine, facts: &'a ConfigFacts) -> Option<&'a Owne
     facts.owner_references.iter().find(|owner| !was_ours(machine, owner))
 }
 
-/// What an answer to the data depends on; other data may succeed where these failed. `None`: the
-/// data are those of the class.
+/// The revision of the data behind an answer; other data may succeed where these failed. `None`: the class's data.
 pub(crate) fn revision(snap: &Snapshot) -> Option<Revision> {
     snap.machine.spec.bootstrap.as_ref()?;
     let secret = match &snap.bootstrap.secret {

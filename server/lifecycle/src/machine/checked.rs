@@ -13,7 +13,7 @@ use super::{
 };
 use crate::health_check::{exempt, holds};
 
-/// What a check says against the Machine, as long as it is so.
+/// The finding of a check against the Machine, while it is true.
 pub(crate) fn evidence(pass: &Pass<'_>) -> Option<UnhealthyMark> {
     let mark = pass.machine.unhealthy_mark()?;
     holds(&mark, pass.machine, &pass.snap.node, pass.snap.ids.by()).then_some(mark)
@@ -24,7 +24,7 @@ pub(crate) fn verdict(pass: &Pass<'_>) -> Option<UnhealthyMark> {
     evidence(pass).filter(|_| exempt(pass.machine, pass.snap.now).is_none())
 }
 
-/// What is wrong with the Nodes that are there, by themselves or by a check.
+/// The faults of the existing Nodes, by themselves or by a check.
 pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
     own_node::complaint(pass).or_else(|| verdict(pass).map(|mark| words(&mark)))
 }

@@ -7,7 +7,7 @@ use super::{node_notes::annotation_of, pass::Pass};
 
 /// Taints that controllers of Kubernetes set by the conditions of a Node, and remove again.
 const OF_KUBERNETES: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-/// What follows from the health of the Node, or from the cordon, which are told for themselves.
+/// Taints that follow from the health of the Node, or from the cordon, which are reported separately.
 const TOLD: [&str; 4] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -17,8 +17,8 @@ const TOLD: [&str; 4] = [
 /// Set by the Kubernetes cluster-autoscaler on a Node that it is about to remove.
 const SCALED_DOWN: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// What keeps pods from the Node by which the Machine is judged; `None`: nothing that was not there from the beginning, or is
-/// wanted by the node template.
+/// The reason that keeps pods from the Machine's serving Node; `None`: no reason beyond the original taints and the
+/// node template's.
 pub(crate) fn why(pass: &Pass<'_>) -> Option<String> {
     let node = pass.serving()?;
     let spec = node.spec.as_ref()?;

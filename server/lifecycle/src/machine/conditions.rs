@@ -14,7 +14,7 @@ use crate::plan::EventReason;
 
 /// Most conditions of the Node that a Machine shows. No decision reads the shown conditions.
 const MOST_OF_A_NODE: usize = 64;
-/// What kubelets say, and stays where there is no room for all.
+/// Conditions from kubelets, which stay where there is no room for all.
 const OF_KUBELETS: [&str; 5] =
     ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
 
@@ -30,8 +30,8 @@ pub(crate) fn set(
     set_at(&mut pass.status, &now, type_, holds, reason, message);
 }
 
-/// Sets one of ours that says what is wrong with an input, and records an event when that begins;
-/// `None`: nothing is wrong, and the condition goes.
+/// Sets a condition of ours about a faulty input, and records an event at its begin; `None`: no fault, and the
+/// condition goes.
 pub(crate) fn set_complaint(
     pass: &mut Pass<'_>,
     type_: &MachineConditionType,

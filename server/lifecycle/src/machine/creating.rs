@@ -129,8 +129,8 @@ pub(crate) fn restore_start(pass: &mut Pass<'_>) {
     }
 }
 
-/// A core that died between the two writes of an answer left the id of the instance behind, and no word of
-/// it in the status. It is unknown since when it was there: at the latest from now on.
+/// A core that died between the two writes of an answer left the id of the instance behind, without a word in the
+/// status. Since when the instance exists is unknown: at the latest from now on.
 fn restore_created_condition(pass: &mut Pass<'_>) {
     let Some(id) = pass.provider_id().filter(|_| pass.is_unresolved()) else { return };
     let intent = pass.status.operation.as_ref();
@@ -142,7 +142,7 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
     }
 }
 
-/// Makes no instance, and asks for the one that may be there again.
+/// Makes no instance, and asks for the instance that may exist again.
 fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Transition {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
     let kind = OperationKind::GetMachineStatus;

@@ -125,15 +125,14 @@ fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     pass.effects.event(true, event, format!("{}: {text}", failure.code));
 }
 
-/// What an earlier pass learned and wrote down: however long the Machine waits for something else, its driver is not asked
-/// again.
+/// The finding of an earlier pass: however long the Machine waits for something else, its driver is not asked again.
 pub(crate) fn recorded(status: &MachineStatus) -> Option<Release> {
     conditions::held_since(status, &DELETED)?;
     let was_absent = conditions::reason(status, &DELETED) == Some(WAS_ABSENT);
     Some(if was_absent { Release::Absent } else { Release::Deleted })
 }
 
-/// The Machine lives: what says so was put there by a user, or is that of a life before a restore.
+/// The Machine lives: a user put the record there, or it is from a life before a restore.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
     conditions::remove(&mut pass.status, &DELETED);
 }

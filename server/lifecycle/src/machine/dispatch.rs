@@ -1,4 +1,4 @@
-//! What is sent to a driver, and the intent that is written down before a mutation.
+//! Requests to a driver, and the intent recorded before a mutation.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a pass does beside writing the status: the writes, the request and the events.
+//! A pass's effects beside the status write: writes, the request and the events.
 
 use std::collections::BTreeMap;
 

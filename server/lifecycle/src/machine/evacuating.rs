@@ -18,8 +18,8 @@ pub(crate) fn is_stuck(pass: &Pass<'_>) -> bool {
     drain.is_some_and(|it| it.purpose() == DrainPurpose::Preservation && refused(it))
 }
 
-/// The Node is not preserved any more, or not Failed: the next time, its pods leave again. What was cordoned for an
-/// update in place before that takes pods again.
+/// The Node is not preserved any more, or not Failed: the next time, its pods leave again. A Node cordoned for an
+/// earlier update in place takes pods again.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
     drain::give_back(pass, &DrainPurpose::Preservation);
 }

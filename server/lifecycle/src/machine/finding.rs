@@ -24,7 +24,7 @@ use crate::{
     plan::{EventReason, Next},
 };
 
-/// Writes down that the Machine is being deleted. What is left of its creation does not hold the
+/// Writes down that the Machine is being deleted. The remains of its creation do not hold the
 /// deletion up.
 pub(crate) fn begin(pass: &mut Pass<'_>) {
     if pass.status.machine_phase() == MachinePhase::Terminating
@@ -126,8 +126,8 @@ fn cancel(pass: &mut Pass<'_>) {
     }
 }
 
-/// Nothing was ever asked of a driver for this Machine. A driver that is there is asked all the
-/// same; one that cannot be asked is no reason to keep the object for ever.
+/// Nothing was ever asked of a driver for this Machine. An available driver is asked all the same;
+/// a driver that cannot be asked is no reason to keep the object for ever.
 fn never_asked(pass: &mut Pass<'_>) -> Outcome {
     match preconditions::check(pass.snap) {
         Ok(_) => Ok(Transition::To(State::Deleting)),

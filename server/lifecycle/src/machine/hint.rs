@@ -21,14 +21,14 @@ use crate::{
     time::after,
 };
 
-/// Times of one announcement that differ by less are the same: drivers say it again, in other words.
+/// Times of an announcement that differ by less are the same: drivers repeat announcements in other words.
 const SAME_TIME: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 /// A look at an instance that is said to be gone is repeated after so long if it fails, then after twice as long.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// So many looks; then the health of the Node has to tell.
 const LOOKS: u32 = 5;
 
-/// What follows from a hint.
+/// The consequence of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// A read of the instance.
@@ -37,7 +37,7 @@ enum Then {
     Nothing,
 }
 
-/// What follows from a hint in a state.
+/// The consequence of a hint in a state.
 fn then(state: State) -> Then {
     match state {
         State::Joining | State::Running | State::InPlace => Then::Look,
@@ -89,8 +89,8 @@ pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     Ok(())
 }
 
-/// When to look again for an instance that is said to be gone, since the look failed. An infrastructure that is busy
-/// with the end of an instance may fail to tell of it.
+/// When to look again for an instance that is said to be gone, since the look failed. An infrastructure busy with the
+/// end of an instance may fail to report the end.
 fn looks_again(pass: &Pass<'_>, hint: &HintView) -> Option<jiff::Timestamp> {
     let failed = matches!(pass.learned.reading, Some(Reading::Failed(_)));
     let again = failed && hint.gone && hint.failed + 1 < LOOKS;

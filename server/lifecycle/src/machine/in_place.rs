@@ -1,10 +1,9 @@
 //! The Node is updated in place: its pods leave, then an agent on it brings operating system and
 //! kubelet to another version, and the instance stays.
 //!
-//! Labels on the Node say what is wanted and how it went; the condition `InPlaceUpdate` of the Node
-//! says how far it is, in machine-controller-manager's words. The agent begins when the reason is
-//! `ReadyForUpdate`. What has to be done to the Node of a MachineSet afterwards is the work of its
-//! MachineDeployment, which also chooses the Nodes.
+//! Labels on the Node have the wish and the result; the condition `InPlaceUpdate` of the Node has the stage, in
+//! machine-controller-manager's words. The agent begins when the reason is `ReadyForUpdate`. The later work on the Node
+//! of a MachineSet is done by its MachineDeployment, which also chooses the Nodes.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ use super::{
 };
 use crate::{node::has_critical_components, plan::EventReason, time::after};
 
-/// How far it is, as the condition of the Node says.
+/// The stage, from the condition of the Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The Node may be selected.
@@ -66,7 +65,7 @@ impl Stage {
     }
 }
 
-/// What the labels of the Node say.
+/// The labels of the Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Labels {
     candidate: bool,
@@ -99,7 +98,7 @@ fn next_stage(stage: Option<Stage>, labels: Labels, phase: &MachinePhase) -> Opt
     let result = labels.result.map(|well| if well { Successful } else { Failed });
     let next = match stage {
         Some(Selected) if drained => Some(Drained),
-        // What the agent says is so, also after the rollout was taken back.
+        // The agent's result is true, even after the rollback of the rollout.
         _ if drained && result.is_some() => result,
         // Pods may run on it again: no agent may begin.
         Some(Drained | Ready) if *phase == MachinePhase::Running && result.is_none() => {
@@ -140,7 +139,7 @@ fn show_stage(pass: &mut Pass<'_>, node: &Node) {
     );
 }
 
-/// What the updating controller says.
+/// The updating controller's message.
 fn failure(node: &Node) -> String {
     let reason = node_notes::annotation_of(node, annotation::UPDATE_FAILED_REASON);
     health::short(reason.unwrap_or("no reason given"), health::TEXT_BYTES).to_owned()
@@ -194,7 +193,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// The pods leave, as in a deletion, and the volumes after them; nothing is taken by force that the
 /// Node still needs.
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
-    // The time of a later stage is that of another drain.
+    // The time of a later stage belongs to another drain.
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE)
         .filter(|_| Stage::of(node) == Some(Stage::Selected));
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
@@ -207,7 +206,7 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
 /// Drains a Node for an update, since then or from now on.
 ///
 /// # Errors
-/// What the drain waits for.
+/// The drain's wait reason.
 pub(super) fn empty_node(pass: &mut Pass<'_>, since: Option<Time>) -> Outcome<()> {
     drain::begin(pass, DrainPurpose::InPlaceUpdate, since);
     pass.show(Activity::DrainForUpdate);
@@ -261,7 +260,7 @@ fn timed_out(pass: &Pass<'_>, limit: Duration) -> String {
     format!("Machine {} failed to in-place update in {minutes} minutes", pass.name())
 }
 
-/// What the agent is to say.
+/// The awaited report of the agent.
 fn awaited(node: Option<&Node>) -> String {
     let (key, values) = (label::UPDATE_RESULT, "successful or failed");
     let labels = node.and_then(|node| node.metadata.labels.as_ref());
@@ -319,7 +318,7 @@ pub(super) fn report_failure(pass: &mut Pass<'_>, text: &str) -> Transition {
     wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
 }
 
-/// What was written to the Node is looked at before anything follows from it.
+/// The written Node is looked at before anything follows from the write.
 pub(super) fn wait_for_node(pass: &Pass<'_>) -> Transition {
     const SOON: Duration = Duration::from_secs(1);
     let until = after(pass.snap.now, SOON);

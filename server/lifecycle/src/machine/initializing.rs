@@ -1,4 +1,4 @@
-//! The instance exists; what is to be done once after that is not done yet.
+//! The instance exists; the one-time work after its creation is not done yet.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
@@ -88,7 +88,7 @@ pub(crate) fn is_owed(pass: &Pass<'_>) -> bool {
     !done && (asked_for || is_shown_as_failed(status))
 }
 
-/// The instance is gone: what is made in its place is to be initialized anew.
+/// The instance is gone: its replacement is to be initialized anew.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
     conditions::remove(&mut pass.status, &INITIALIZED);
 }

@@ -28,8 +28,8 @@ use crate::{
 
 /// How soon an instance is read again that was reported in a way that cannot be right.
 const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
-/// For how long an instance that a driver made may be missing in what it lists: the lists of many
-/// infrastructures lag behind.
+/// For how long a driver's lists may lack an instance that the driver made: the lists of many infrastructures lag
+/// behind.
 const CATCHING_UP: Duration = Duration::from_mins(2);
 const CREATED: MachineConditionType = MachineConditionType::InstanceCreated;
 /// Reason of condition `InstanceCreated` for an instance that was there before.
@@ -46,8 +46,8 @@ pub(crate) fn set_made(pass: &mut Pass<'_>) {
     conditions::set(pass, &CREATED, true, node::MADE, "");
 }
 
-/// Sets condition `InstanceCreated`: the metadata say that the instance was made. Until a driver says so, too, nothing is
-/// the Machine's for that.
+/// Sets condition `InstanceCreated`: the metadata say that the instance was made. Until a driver confirms the instance,
+/// too, nothing is the Machine's for that.
 pub(crate) fn set_recorded(pass: &mut Pass<'_>) {
     if created_at(pass).is_none() {
         conditions::set(pass, &CREATED, true, node::RECORDED, "");
@@ -84,8 +84,8 @@ pub(crate) fn created_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     conditions::held_since(&pass.status, &CREATED)
 }
 
-/// Until when a driver that made the instance and does not find it may just be early. A second one
-/// is not made before.
+/// Until when a driver that made the instance and does not find it may just be early. A second instance is not made
+/// before.
 pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     caught_up_at(pass).filter(|until| pass.snap.now < *until)
 }
@@ -192,7 +192,7 @@ pub(crate) fn forget_power(pass: &mut Pass<'_>) {
     pass.status.stopped_since = None;
 }
 
-/// What is wrong with an instance that the driver says is stopped.
+/// The fault of an instance that the driver reports as stopped.
 pub(crate) fn stopped(pass: &Pass<'_>) -> Option<&'static str> {
     pass.status.stopped_since.as_ref()?;
     Some("the driver says that the instance is stopped or being deleted")
@@ -229,7 +229,7 @@ pub(crate) fn name_node(pass: &mut Pass<'_>, name: &str) {
     if well_formed::label_value(name) && !labelled {
         pass.effects.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
     }
-    // What is no name of an object names no Node, however long it is.
+    // A value that is no object name names no Node, however long it is.
     if name.len() <= well_formed::PREFIX {
         preboot::show_node(&mut pass.status, name);
     }

@@ -162,7 +162,7 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
 /// instance cannot register.
 const STALE_NODE: Duration = Duration::from_mins(5);
 
-/// What stands against a Node of the right name or nearly the right provider id.
+/// The objection to a Node of the right name or nearly the right provider id.
 fn describe_stale(pass: &Pass<'_>, node: &Node) -> (WaitReason, String) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let instance = pass.instance_id();
@@ -203,7 +203,7 @@ fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
         .then(|| (WaitReason::CriticalComponentsNotReady, format!("the node has taint {taint}")))
 }
 
-/// Waits for the Node, and from time to time looks whether the instance is still what it was.
+/// Waits for the Node, and from time to time looks whether the instance is unchanged.
 fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Outcome {
     pass.unless_working()?;
     let deadline = pass.creation_deadline().filter(|deadline| *deadline > pass.snap.now);
@@ -272,7 +272,7 @@ fn is_missed(pass: &Pass<'_>) -> bool {
     }
 }
 
-/// What the driver said of the instance, as long as it was not asked again and no Node is there.
+/// The driver's last report on the instance, until the next question and without a Node.
 fn last_reported(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
     let said = pass.machine.status.as_ref()?.waiting_for.as_ref()?;
     let of_instance =

@@ -9,7 +9,7 @@ use ostler_api::{
 use super::{pass::Pass, takeover::Upstream};
 use crate::operation::Failure;
 
-/// What `description` says, word for word, while initialization fails.
+/// The text of `description`, word for word, while initialization fails.
 pub(crate) const INITIALIZATION: &str = "InstanceInitialization";
 
 /// The current activity, or its result.

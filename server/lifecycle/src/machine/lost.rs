@@ -1,5 +1,5 @@
-//! The instance was made for this Machine, and is gone before its Node has joined. What takes each instance away does so
-//! with the next one, too: the pauses grow, and after a few the Machine has failed.
+//! The instance was made for this Machine, and is gone before its Node has joined. The cause of the loss takes the next
+//! instance, too: the pauses grow, and after a few losses the Machine has failed.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
@@ -20,7 +20,7 @@ use crate::{
     plan::EventReason,
 };
 
-/// Writes down that the instance is gone. Until the next one is made, the Machine waits as after a failed create.
+/// Writes down that the instance is gone. Until the next instance is made, the Machine waits as after a failed create.
 ///
 /// # Errors
 /// So many were lost that the Machine is given up.
@@ -53,7 +53,7 @@ pub(crate) fn record(pass: &mut Pass<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// The Node has joined: what was lost before does not count any more.
+/// The Node has joined: earlier losses do not count any more.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
     pass.status.losses = None;
     if pass.status.joined_at.is_none() {
@@ -61,7 +61,7 @@ pub(crate) fn forget(pass: &mut Pass<'_>) {
     }
 }
 
-/// Adds to a text about the creation what was lost on the way.
+/// Adds the losses on the way to a text about the creation.
 pub(crate) fn with_losses(pass: &Pass<'_>, text: &str) -> String {
     let message =
         pass.status.losses.as_ref().map(|it| (numbered(it.count, "instance"), &it.message));
@@ -72,7 +72,7 @@ pub(crate) fn with_losses(pass: &Pass<'_>, text: &str) -> String {
     }
 }
 
-/// What the driver said last.
+/// The driver's last message.
 fn last_word(pass: &Pass<'_>) -> String {
     let OperationView::Finished(finished) = &pass.snap.operation else { return "none".to_owned() };
     match &finished.outcome {

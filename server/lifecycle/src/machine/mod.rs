@@ -1,8 +1,7 @@
-//! The life of one Machine: [`plan`] and one file for each state.
+//! The life of a Machine: [`plan`] and one file for each state.
 //!
-//! A pass first settles what the driver answered, then walks from state to state until one of them
-//! rests: because something was sent, because something has to be waited for, or because there is
-//! nothing to do.
+//! A pass first settles the driver's answers, then walks from state to state until a state rests: after a request, for
+//! a wait, or because there is nothing to do.
 //!
 //! Each condition and each part of the status that several states need has one owner, whose
 //! functions the others call:
@@ -204,7 +203,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     plan
 }
 
-/// The most states that one pass can walk through: each at most twice.
+/// Most states that a pass can walk through: each at most twice.
 const MAX_TRANSITIONS: usize = 20;
 
 fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {

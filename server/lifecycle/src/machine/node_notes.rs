@@ -1,4 +1,4 @@
-//! What a Machine says on its Node: taints and conditions, each part of the one write of a pass.
+//! A Machine's marks on its Node: taints and conditions, each part of the single write of a pass.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 

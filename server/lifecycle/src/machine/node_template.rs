@@ -1,4 +1,4 @@
-//! What a Machine wants its Node to carry: labels, annotations, taints, and the virtual capacity of its class. A
+//! The wanted content of a Machine's Node: labels, annotations, taints, and the virtual capacity of the class. A
 //! three-way merge of the wanted entries, the last applied entries and the current entries, so that the entries of
 //! others stay.
 //!
@@ -45,7 +45,7 @@ impl Wanted {
         wanted.annotations.retain(|key, _| !OURS.contains(&key.as_str()));
         for taint in taints.unwrap_or_default() {
             if !wanted.taints.iter().any(|other| same_place(other, &taint)) {
-                // When a taint was added is no part of what is wanted.
+                // The time when a taint was added is no part of the wish.
                 wanted.taints.push(Taint { time_added: None, ..taint });
             }
         }
@@ -121,7 +121,7 @@ fn same_taint(one: &Taint, other: &Taint) -> bool {
     same_place(one, other) && value(one) == value(other)
 }
 
-/// Brings the Node to what is wanted, as far as the write of this pass goes.
+/// Brings the Node to the wanted content, within the write of this pass.
 pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
     let mut refused = wanted.refuse_malformed();
@@ -154,7 +154,7 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     }
 }
 
-/// Puts the taints of the template on another Node of the instance, and nothing else of it.
+/// Puts only the taints of the template on another Node of the instance.
 pub(crate) fn apply_taints(pass: &mut Pass<'_>, node: &Node) {
     let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
     wanted.refuse_malformed();
@@ -171,7 +171,7 @@ fn noted(node: &Node, key: &str) -> Option<Wanted> {
     serde_json::from_str::<NodeTemplate>(noted).ok().as_ref().map(Wanted::of)
 }
 
-/// What others put on the Node, with other values than the template has for it. What was the template's before is not others'.
+/// Values of others on the Node where the template has other values. A former value of the template is not another's.
 fn replaced(node: &Node, last: Option<&Wanted>, wanted: &Wanted) -> Wanted {
     let before = noted(node, annotation::REPLACED_BY_TEMPLATE).unwrap_or_default();
     // A note that cannot be read says nothing of whose a value is.
@@ -254,7 +254,7 @@ fn sync(patch: &mut NodePatch, node: &Node, (last, wanted): (&Wanted, &Wanted), 
     }
 }
 
-/// What is to be set, and with `None` to be removed. `before`: what others had put there before the template.
+/// Values to set, and with `None` to remove. `before`: values of others before the template.
 fn changes(
     there: &Map,
     last: &Map,
@@ -308,7 +308,7 @@ fn wanted_capacity(pass: &Pass<'_>, refused: &mut Vec<String>) -> Option<Map> {
     Some(wanted)
 }
 
-/// The status is written first and the note of it in the next pass: between the two, nothing is lost.
+/// The status is written first and its note in the next pass: between the two, nothing is lost.
 fn apply_capacity(pass: &mut Pass<'_>, node: &Node, wanted: &Map) {
     let key = annotation::LAST_APPLIED_VIRTUAL_CAPACITY;
     let noted = node_notes::annotation_of(node, key);

@@ -1,5 +1,5 @@
-//! How the operation that the status speaks of and the one that the sessions speak of stand to each
-//! other. Here a crash at any point is found out.
+//! The relation between the operation in the status and the operation in the sessions. Here a crash
+//! at any point is found out.
 
 use ostler_api::machine::OperationIntent;
 

@@ -1,4 +1,4 @@
-//! What is known of the instance and the Node of a Machine by more than its spec and labels, which users write.
+//! Facts about a Machine's instance and Node beyond its spec and labels, which users write.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{

@@ -40,7 +40,7 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     lost::forget(pass);
 }
 
-/// The instance is there, and there is no cluster for a Node of it.
+/// The instance exists, and there is no cluster for its Node.
 pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
     let text = pass.show(Activity::RunsWithoutNode);
     pass.effects.event(false, EventReason::Available, text);
@@ -76,14 +76,14 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     instance::set_default_priority(pass);
 }
 
-/// Health does not wait for what was changed until now.
+/// Health does not wait for the changes so far.
 fn keep_up(pass: &mut Pass<'_>, node: &Node) {
     let effects = pass.effects.node(node);
     effects.upkeep = effects.patch.clone();
 }
 
-/// What other Nodes of the instance carry: the taints of the template. Labels and annotations attract pods, and any kubelet
-/// may say that it has the provider id of another one.
+/// The content of the instance's other Nodes: the taints of the template. Labels and annotations attract pods, and any
+/// kubelet may claim the provider id of another Node.
 pub(crate) fn update_others(pass: &mut Pass<'_>) {
     let own = pass.node().and_then(|node| node.metadata.name.as_ref());
     for node in pass.nodes().into_iter().filter(|node| node.metadata.name.as_ref() != own) {
@@ -107,7 +107,7 @@ pub(crate) fn open(pass: &mut Pass<'_>) {
     }
 }
 
-/// What is wrong with the Nodes of the instance; `None`: one of them is healthy, or there is none.
+/// The faults of the instance's Nodes; `None`: a Node is healthy, or there is none.
 pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
     let complaint = |node: &Node| health::complaint(node, pass.machine, &pass.snap.settings);
     let of_serving = pass.serving().and_then(complaint)?;
@@ -219,8 +219,8 @@ pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     Ok(Some(serving))
 }
 
-/// A user who deletes the Node wants the Machine gone. Where the VM came back as another Node, which is ready, only the one
-/// whose kubelet is silent goes.
+/// A user who deletes the Node wants the Machine gone. Where the VM came back as another, ready Node, only the Node
+/// with the silent kubelet goes.
 ///
 /// # Errors
 /// The Machine is deleted, too.

@@ -55,7 +55,7 @@ pub(crate) struct Learned {
     settled: bool,
 }
 
-/// The pass: what was observed, what was learned, and what the Machine's status and the world are to become.
+/// The pass: observations, learned facts, and the wanted state of the Machine's status and the world.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     pub(crate) snap: &'a Snapshot,
@@ -96,7 +96,7 @@ impl<'a> Pass<'a> {
         self.status.instance_provider_id.as_ref().or_else(|| self.provider_id())
     }
 
-    /// Whether the spec has another provider id than a driver said: a user wrote it, and a driver is to say what is so.
+    /// Whether the spec has another provider id than the driver's: a user wrote the id, and a driver is to decide.
     pub(crate) fn has_other_id(&self) -> bool {
         self.provider_id().is_some() && self.provider_id() != self.instance_id()
     }
@@ -123,13 +123,13 @@ impl<'a> Pass<'a> {
         self.effects.acknowledge = Some(id.clone());
     }
 
-    /// The Node, if it is there and ours: its provider id is empty or that of the Machine.
+    /// The Node, if present and ours: its provider id is empty or the Machine's.
     pub(crate) fn node(&self) -> Option<&'a Node> {
         let snap: &'a Snapshot = self.snap;
         snap.node.main().map(AsRef::as_ref).filter(|node| self.has(node))
     }
 
-    /// Every Node that runs on the instance, the one of the Machine first.
+    /// Every Node that runs on the instance, the Machine's first.
     pub(crate) fn nodes(&self) -> Vec<&'a Node> {
         let snap: &'a Snapshot = self.snap;
         snap.node.all().into_iter().map(AsRef::as_ref).filter(|node| self.has(node)).collect()

@@ -1,6 +1,6 @@
 //! A user paused the Machine or its class: nothing is sent and nothing is changed, neither at the
-//! infrastructure nor at the Node. What a driver answers to an earlier operation is still taken
-//! down: forgetting it would lose an instance.
+//! infrastructure nor at the Node. A driver's answer to an earlier operation is still recorded:
+//! forgetting it would lose an instance.
 
 use ostler_api::{
     machine::{MachineStep, WaitReason},

@@ -13,7 +13,7 @@ pub enum Life {
     Gone,
 }
 
-/// The lifecycle word for a status: the last one whose conditions hold. No decision depends on the phase.
+/// The lifecycle word for a status: the last word whose conditions hold. No decision depends on the phase.
 ///
 /// `node_ready`: there is a Node with the provider id of the Machine, and its condition Ready is True.
 pub fn lifecycle_phase(

@@ -1,6 +1,5 @@
-//! What the status says in the fields of the preboot proposal: bootstrap, infrastructure, Node,
-//! phase. All of it is derived from the rest; of all of it only `bootstrapReady` is ever read by a
-//! decision.
+//! The status fields of the preboot proposal: bootstrap, infrastructure, Node, phase. All fields are derived from the
+//! rest; decisions only read `bootstrapReady`.
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{

@@ -1,4 +1,4 @@
-//! What must be there before a driver can be asked anything, each lack with its own reason.
+//! Preconditions of any question to a driver, each lack with its own reason.
 
 use jiff::Timestamp;
 use ostler_api::{driver::OperationKind, machine::WaitReason, names};
@@ -21,7 +21,7 @@ pub(crate) struct MissingPrecondition {
 }
 
 impl MissingPrecondition {
-    /// Whether what is missing is a driver, or a look at what there is: no Machine fails for that.
+    /// Whether a driver or an observation is missing: no Machine fails for that.
     pub(crate) const fn is_no_fault(&self) -> bool {
         use WaitReason::{CrdsOutdated, DriverUnavailable, NotObserved};
         matches!(self.reason, CrdsOutdated | DriverUnavailable | NotObserved)
@@ -97,7 +97,7 @@ pub(crate) fn target(snap: &Snapshot) -> Result<(), MissingPrecondition> {
     }
 }
 
-/// What a wait is for that has to see the Node, or `what` else of the target cluster.
+/// The reason of a wait for a look at the Node, or `what` else of the target cluster.
 pub(crate) fn unseen(snap: &Snapshot, what: &str) -> MissingPrecondition {
     if let Err(lack) = target(snap) {
         return lack;

@@ -23,14 +23,14 @@ use crate::{
     time::after,
 };
 
-/// What an annotation asks for.
+/// The wish of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     /// Keep the Machine in any phase.
     Now,
     /// Keep the Machine once it is Failed.
     WhenFailed,
-    /// As the one before, asked for by a MachineSet.
+    /// Like the wish before, but from a MachineSet.
     Auto,
     /// Do not.
     No,
@@ -60,7 +60,7 @@ pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
                 None => own_wish(pass),
                 Some(Some(wish)) => wish,
                 Some(None) if expired => Wish::No,
-                // Whatever was meant: what is kept stays, and nothing new is.
+                // Whatever the meaning: a preserved Machine stays, and no new one is preserved.
                 Some(None) => return,
             }
         }
@@ -198,7 +198,7 @@ fn forget(pass: &mut Pass<'_>, spent: bool) {
     }
 }
 
-/// Takes back what preservation put there, as far as any of it is still there.
+/// Removes the marks of preservation, as far as still present.
 fn end(pass: &mut Pass<'_>, expired: bool) {
     if until(pass).is_some() {
         pass.preserve_until(None);

@@ -1,4 +1,4 @@
-//! What a read of the instance found.
+//! The result of a read of the instance.
 
 use crate::operation::{Failure, InstanceRecord};
 

@@ -147,9 +147,9 @@ pub(crate) fn after_read(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
     gate(pass).err().unwrap_or(Transition::Rest(Next::OnChange))
 }
 
-/// Goes on unless a wait is not over yet. It ends by its time, and immediately when
-/// the class or the secret is another one than it failed with, when the operator named the cluster
-/// id, or when another process of the driver is there after a fault of the last one.
+/// Goes on unless a wait is not over yet. The wait ends by its time, and immediately when the class or the secret
+/// differs from the failed one, when the operator named the cluster id, or when another process of the driver is there
+/// after a fault of the last process.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(retry) = pass.status.retry.clone() else { return Ok(()) };
     let changed = |then: &Option<Revision>, now: Option<Revision>| {
@@ -191,7 +191,7 @@ fn faulty_process(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     process(pass).filter(|_| own).map(str::to_owned)
 }
 
-/// What the driver said and, where only a user can help, what to do.
+/// The driver's message and, where only a user can help, advice.
 fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
     if retry.reason != WaitReason::CredentialsRefused {
         return retry.message.clone();

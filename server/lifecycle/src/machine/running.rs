@@ -59,7 +59,7 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     Ok(wait(reason, Some(text), until))
 }
 
-/// What a person should know of a Machine that runs and waits for nothing.
+/// A remark for a person about a running Machine without a wait.
 fn remark(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
     if pass.nodes().len() > 1 {
         return Some((WaitReason::NodeAmbiguous, node::describe_several(pass.nodes())));

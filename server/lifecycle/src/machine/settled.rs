@@ -1,5 +1,6 @@
-//! What an update in place settles. The deployment notes the spec of the class when it hands the Machine over. Fields that the driver
-//! cannot change on a running instance count as changed by that update; the driver is asked about all others.
+//! Paths settled by an update in place. The deployment notes the spec of the class when it hands the Machine over.
+//! Fields that the driver cannot change on a running instance count as changed by that update; the driver is asked
+//! about all others.
 
 use ostler_api::names::annotation;
 use serde_json::Value;
@@ -28,7 +29,7 @@ fn noted(pass: &Pass<'_>, key: &str) -> Option<String> {
     }
 }
 
-/// Whether a refusal may be one of what an update in place did.
+/// Whether a refusal may concern changes of an update in place.
 pub(super) fn may_settle(pass: &Pass<'_>) -> bool {
     noted(pass, annotation::IN_PLACE_PROVIDER_SPEC).is_some()
 }

@@ -8,7 +8,7 @@ use ostler_api::machine::{MachineOperationType, MachineStatus, MachineStep};
 
 use super::{draining::drain, pass::Pass};
 
-/// What machine-controller does next.
+/// The next action of machine-controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upstream {
     /// Finds the Node.

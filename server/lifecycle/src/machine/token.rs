@@ -56,13 +56,13 @@ pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
     Ok(token)
 }
 
-/// Another object has the id. The next one is written down and looked up before it is used.
+/// Another object has the id. The next id is recorded and looked up before use.
 fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     let next = user_data::token_id_after(pass.machine.uid(), taken);
     pass.status.bootstrap_token_id = Some(next);
     let what =
         format!("bootstrap token {taken} does not belong to this machine; the next id is tried");
-    // No event tells of it.
+    // No event reports the token.
     wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now))
 }
 

@@ -1,4 +1,4 @@
-//! What a state wants: to go on in another state, or to end the pass with a wait or a request. The
+//! The wish of a state: to go on in another state, or to end the pass with a wait or a request. The
 //! result is a value; the walk applies it.
 
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ pub(crate) enum Transition {
     },
 }
 
-/// What a part of a state finds. `Err`: the state ends here, with this transition.
+/// The result of a part of a state. `Err`: the state ends here, with this transition.
 pub(crate) type Outcome<T = Transition> = Result<T, Transition>;
 
 /// A wait.

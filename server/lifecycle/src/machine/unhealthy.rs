@@ -46,7 +46,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
         return Ok(wait(reason, Some(complaint.to_owned()), Some(until)));
     }
     if pass.snap.api.down_since.is_some() {
-        // Not for long enough to speak of it; the next check wakes this Machine.
+        // Not long enough to report; the next check wakes this Machine.
         return Ok(wait(reason, Some(complaint.to_owned()), None));
     }
     if let Some(until) = pass.snap.api.settles_at(pass.snap.now) {

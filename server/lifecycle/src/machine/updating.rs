@@ -94,8 +94,8 @@ fn was_made_with(pass: &Pass<'_>, class: &ClassFacts) -> bool {
         && pass.status.creation_spec_digest.as_ref() == Some(&class.spec_digest)
 }
 
-/// Writes down which spec the class has at the first look at an instance that another controller made. What the instance
-/// has is not known, and no driver reported it (INV-6): this says no more than whether the class has changed since.
+/// Writes down which spec the class has at the first look at an instance that another controller made. The spec of the
+/// instance is not known, and no driver reported it (INV-6): the note only tells whether the class has changed since.
 fn note_adopted(pass: &mut Pass<'_>, class: &ClassFacts) {
     let unknown = applied_spec(pass).is_none()
         && pass.status.creation_spec_digest.is_none()
@@ -174,7 +174,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
     if reads { Err(pass.send_read(class)) } else { Ok(()) }
 }
 
-/// What the driver says of the change as a whole, before any part of it is tried.
+/// The driver's review of the change as a whole, before any part is tried.
 fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
     let old_spec = settled::standing_spec(pass).unwrap_or_default();
     let Some(question) = Question::about(old_spec, class, driver) else { return Ok(()) };
@@ -292,8 +292,8 @@ fn succeeded(pass: &mut Pass<'_>, applied: &str) {
     pass.show(Activity::Updated);
 }
 
-/// INV-6: the annotation names a spec only when a driver reported just that one as applied. If the
-/// class changed while the driver worked, the text of what was applied is not known any more.
+/// INV-6: the annotation names a spec only when a driver reported exactly this spec as applied. If the class changed
+/// while the driver worked, the text of the applied spec is not known any more.
 pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&SpecDigest>) -> bool {
     let ClassView::Known(class) = &pass.snap.class else { return false };
     if digest != Some(&class.spec_digest) {

@@ -86,7 +86,7 @@ struct Left {
     until: Option<Timestamp>,
 }
 
-/// Which volumes are waited for; `None`: no one is attached any more.
+/// The volumes to wait for; `None`: no volume is attached any more.
 fn left(pass: &Pass<'_>) -> Option<Left> {
     let left = match attached(pass) {
         Ok(left) => left,

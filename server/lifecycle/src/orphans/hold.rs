@@ -1,15 +1,15 @@
 //! The mark by which orphans are only reported.
 //!
 //! An API that was restored from a backup knows nothing of the instances made since: to it they are
-//! orphans, and they are the machines of users. So whenever the API may not be the one that the
-//! instances were made by, they are kept until an operator has seen them. The mark stands in the
-//! ConfigMap with the cluster id, where every core finds it and an operator can set it.
+//! orphans, and they are the machines of users. So whenever the API may not be the API that made
+//! the instances, they are kept until an operator has seen them. The mark stands in the ConfigMap
+//! with the cluster id, where every core finds it and an operator can set it.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// What the ConfigMap says, by key.
+/// The data of the ConfigMap, by key.
 pub type Data = BTreeMap<String, String>;
 
 /// Key of the mark. Whatever its value is, nothing is deleted.
@@ -68,8 +68,8 @@ impl Hold {
 
 /// A leader holds the Lease with this UID: whether what stands there has to be changed.
 ///
-/// Another Lease than that of the leader before was deleted and made again: by hand, or since the
-/// API was restored object by object. The core cannot tell the cause, so it sets the mark.
+/// Another Lease than the former leader's was deleted and made again: by hand, or since the API was
+/// restored object by object. The core cannot tell the cause, so it sets the mark.
 pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
     let before = data.insert(LEASE.to_owned(), lease.to_owned());
     match before {

@@ -19,7 +19,7 @@ pub enum Kind {
     Untagged,
 }
 
-/// What an instance is remembered by from scan to scan.
+/// The identity of an instance from scan to scan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// The UID in its tags. Several instances with the same UID are one orphan.

@@ -1,11 +1,10 @@
-//! Orphans: instances of this cluster that no Machine stands for any more (INV-2), and groups of no MachinePool, and
-//! what is done about them.
+//! Orphans: instances of this cluster without a Machine (INV-2), and groups without a MachinePool, and the decisions
+//! about them.
 //!
-//! Everything is concluded from what a list shows, nothing from what it does not show: a list that
-//! failed, came in part or came late may make an orphan be found later, and never does any harm.
-//! An instance is an orphan when [no Machine claims it](judge). It is acted on when two scans at
-//! least [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The
-//! scans are remembered by one process: a new leader starts from zero.
+//! Everything follows from the contents of lists, nothing from gaps: a list that failed, came in part or came late may
+//! make an orphan be found later, and never does any harm. An instance is an orphan when [no Machine claims it](judge).
+//! It is acted on when two scans at least [`Rules::grace`] apart have shown it so, and a live read of the API says the
+//! same. The scans are remembered by one process: a new leader starts from zero.
 
 mod fate;
 pub mod hold;
@@ -29,7 +28,7 @@ pub use scope::{Basis, Scopes};
 pub use verdict::{Claims, Keep, Namesake, judge};
 pub use watchlist::{Orphan, Scan, Suspected, Watchlist};
 
-/// What is done about an orphan.
+/// The action on an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// The orphan is deleted.
@@ -75,7 +74,7 @@ impl fmt::Display for Mode {
 /// How orphans are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What to do about orphans.
+    /// The action on orphans.
     pub mode: Mode,
     /// How often all instances are listed, if nothing gives a reason to do it earlier.
     pub period: Duration,
@@ -154,7 +153,7 @@ pub fn calls_for_a_scan(code: ErrorCode) -> bool {
     code == ErrorCode::OutOfRange
 }
 
-/// What a pool of the same name says about a group: only this much decides.
+/// The facts of a pool of the same name for a group: only these decide.
 pub fn pool_namesake(pool: &MachinePool) -> Namesake {
     Namesake {
         uid: pool.uid().into(),
@@ -163,7 +162,7 @@ pub fn pool_namesake(pool: &MachinePool) -> Namesake {
     }
 }
 
-/// What a Machine of the same name says about an instance: only this much decides.
+/// The facts of a Machine of the same name for an instance: only these decide.
 pub fn namesake(machine: &Machine) -> Namesake {
     Namesake {
         uid: machine.uid().into(),

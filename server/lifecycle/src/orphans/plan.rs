@@ -1,8 +1,8 @@
-//! What a scan of the instances of a provider leads to.
+//! The result of a scan of a provider's instances.
 
 use super::{Hold, Kept, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
 
-/// What is known of the Machines of all namespaces. An instance without tags of ours may be that of any of them.
+/// Knowledge of the Machines of all namespaces. An instance without tags of ours may belong to any of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elsewhere {
     /// Not read: no due orphan [needs](needs_elsewhere) the read.
@@ -15,7 +15,7 @@ pub enum Elsewhere {
     Failed,
 }
 
-/// What a decision about the orphans of a provider is made from.
+/// The input of a decision about a provider's orphans.
 #[derive(Debug, Clone)]
 pub struct Snapshot<'a> {
     /// Orphans that the scans confirmed, the oldest first.
@@ -30,7 +30,7 @@ pub struct Snapshot<'a> {
     pub elsewhere: Elsewhere,
 }
 
-/// What becomes of an orphan, unless a last read of the API shows its Machine.
+/// The fate of an orphan, unless a last read of the API shows its Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// The orphan is deleted.
@@ -41,7 +41,7 @@ pub enum Fate {
     Later,
 }
 
-/// What to do about the orphans of a provider.
+/// The decision about a provider's orphans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// Orphans with their fates; at most [`MOST_AT_ONCE`].
@@ -63,7 +63,7 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
         return Plan { fates: Vec::new(), left: !snapshot.due.is_empty() };
     };
     let fates = snapshot.due.iter().map(|orphan| (orphan, fate(snapshot, hold, orphan)));
-    // What cannot be done does not keep the others from their turn.
+    // An impossible deletion does not keep the others from their turn.
     let mut fates = fates.filter(|(one, fate)| one.new || *fate == Fate::Delete);
     let now = fates.by_ref().take(MOST_AT_ONCE);
     let now = now.map(|(orphan, fate)| (orphan.clone(), fate)).collect();

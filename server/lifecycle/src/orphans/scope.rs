@@ -3,7 +3,7 @@
 use ostler_api::Revision;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a list with a class depends on.
+/// The basis of a list with a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Basis {
     /// Revision of the class.
@@ -12,14 +12,14 @@ pub struct Basis {
     pub secret: Option<(Vec<String>, Revision)>,
 }
 
-/// What the driver said of the list of a class.
+/// The driver's name for the list of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     basis: Basis,
     scope: String,
 }
 
-/// What one process of a driver said of the lists of classes, by namespace and name. It lives as long as the
+/// The names that one driver process gave to the lists of classes, by namespace and name. It lives as long as the
 /// process of the core; without it each class is asked for itself.
 #[derive(Debug, Default)]
 pub struct Scopes {

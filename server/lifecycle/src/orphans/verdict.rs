@@ -4,15 +4,14 @@ use super::{Listed, Owner};
 use ostler_api::ProviderId;
 use ostler_api::Uid;
 
-/// Who may have a claim on an instance. Gathered from caches first, and for what seems to be an
-/// orphan once more from the API itself.
+/// Possible claims on an instance. Gathered from caches first, and for a seeming orphan once more from the API itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "facts of an instance, independent of each other"
 )]
 pub struct Claims {
-    /// A Machine with its UID exists; of a group, the pool, or a Machine of it whose Node is not drained yet.
+    /// A Machine with its UID exists; for a group, the pool, or a Machine of the group whose Node is not drained yet.
     pub same_uid: bool,
     /// A Machine has its provider id.
     pub same_provider_id: bool,

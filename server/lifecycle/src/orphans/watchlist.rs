@@ -1,4 +1,4 @@
-//! What the scans of one provider have shown so far.
+//! The results of a provider's scans so far.
 
 use ostler_api::ProviderId;
 use std::{
@@ -13,13 +13,13 @@ const MOST_SUSPECTS: usize = 10_000;
 /// Waits after a deletion that failed: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_mins(2), Duration::from_mins(30));
 
-/// One scan: lists of some classes of a provider, each complete. Times are those of this process,
-/// counted from its start: no clock on the wall can shorten a grace.
+/// One scan: lists of some classes of a provider, each complete. Times are this process's, counted
+/// from its start: no wall clock can shorten a grace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan<'a> {
     /// Before the first list was asked for.
     pub began: Duration,
-    /// After the last one was there.
+    /// When the last list was complete.
     pub ended: Duration,
     /// The classes that were listed as a whole, by namespace and name.
     pub listed: &'a BTreeSet<String>,
@@ -58,7 +58,7 @@ impl Suspect {
     }
 }
 
-/// An instance, or several of one identity, that two scans have shown to be no Machine's.
+/// An instance, or several of the same identity, without a Machine in two scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// The identity on the watchlist.
@@ -104,7 +104,7 @@ pub struct Suspected {
     pub failures: u32,
 }
 
-/// Possible orphans of one provider.
+/// Possible orphans of a provider.
 #[derive(Debug, Default)]
 pub struct Watchlist {
     suspects: BTreeMap<Identity, Suspect>,

@@ -1,7 +1,7 @@
-//! What is asked of the group next. The core decides which instance goes; the group, how many there are.
+//! The next request to the group. The core decides which instance goes; the group, how many there are.
 //!
 //! The size is lowered by a named deletion after a drain, and never below what the Machines need that are still being
-//! drained. Both sizes of a named deletion are absolute, so one that is repeated lowers nothing twice.
+//! drained. Both sizes of a named deletion are absolute, so a repeated deletion lowers nothing twice.
 
 use jiff::Timestamp;
 use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::driver::DriverFacts;
 
-/// What is asked of the group.
+/// The request to the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// Make it, with so many instances.
@@ -60,11 +60,11 @@ impl Ask {
     }
 }
 
-/// What the choice needs beside the group.
+/// The facts for the choice beside the group.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) pool: &'a MachinePool,
-    /// Whether the tags of the group are those of a previous cluster id.
+    /// Whether the group has the tags of a previous cluster id.
     pub(super) was_moved: bool,
     /// How many Machines it has.
     pub(super) machines: usize,
@@ -78,7 +78,8 @@ pub(super) struct Wanted<'a> {
     pub(super) rolling: usize,
     pub(super) budget: Budget,
     pub(super) model: &'a SpecDigest,
-    /// The group makes instances with other user data than those of now, or may. `None`: those of now are not known.
+    /// The group makes instances with other user data than the current ones, or may. `None`: the current user data are
+    /// not known.
     pub(super) renews_user_data: Option<bool>,
     pub(super) driver: &'a DriverFacts,
     /// Instances that could not be deleted: others come first.
@@ -94,8 +95,8 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// How many instances the group is to have, while so many are replaced: no more of the surge than they need, since one
-    /// that none has to go for is surplus, and would be made and deleted without end.
+    /// The wanted size of the group during so many replacements: only as much of the surge as they need, since an
+    /// instance without a victim is surplus, and would be made and deleted without end.
     fn size(&self, replaced: usize) -> usize {
         let replicas = usize::try_from(self.pool.replicas()).unwrap_or(0);
         if self.pool.is_deleting() { 0 } else { replicas + self.budget.surge.min(replaced) }
@@ -108,8 +109,8 @@ impl Wanted<'_> {
     }
 }
 
-/// The next operation; `None`: the group is as it is to be, or nothing is known of it, or it has to wait. And the verbs
-/// that are wanted, whether they have to wait or not.
+/// The next operation; `None`: the group is as wanted, or not known, or has to wait. And the wanted verbs, waiting or
+/// not.
 pub(super) fn next(
     wanted: &Wanted<'_>,
     group: &GroupView,

@@ -1,11 +1,11 @@
-//! What a request of a pool is made from: what a user corrects after a refusal.
+//! The basis of a pool's requests: the parts that a user corrects after a refusal.
 
 use ostler_api::{Revision, SpecDigest, machine::Retry, machine_pool::PoolIntent};
 
 use super::{ClassFacts, SecretView, Snapshot};
 use crate::digest;
 
-/// What a request is made from.
+/// The basis of a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Basis {
     pub(super) class: Option<Revision>,
@@ -36,7 +36,7 @@ impl Basis {
         Self { class: class.cloned(), rest: rest.cloned() }
     }
 
-    /// Whether something else failed than what is wanted now. A refusal recorded by an older core does not tell its
+    /// Whether the failed basis differs from the current one. A refusal recorded by an older core does not tell its
     /// basis.
     pub(super) fn differs(&self, retry: &Retry) -> bool {
         let is_refused = retry.not_before.is_none();

@@ -22,7 +22,7 @@ pub fn secret_name(pool: &MachinePool) -> Option<&str> {
     bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The user data of the group, with their placeholder. `Err`: what is missing, for people.
+/// The user data of the group, with their placeholder. `Err`: the missing part, for people.
 pub(super) fn template(
     pool: &MachinePool,
     class: &SecretView,

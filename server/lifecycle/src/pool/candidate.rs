@@ -1,4 +1,4 @@
-//! What the choice of victims needs of a Machine.
+//! The facts about a Machine for the choice of victims.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
     }
 }
 
-/// How the Machines of a pool failed one after the other, and when those that are Failed are replaced.
+/// The consecutive failures of a pool's Machines, and when Failed Machines are replaced.
 pub(super) fn streak(snap: &Snapshot, matched: &Matched<'_>) -> Streak {
     let old = snap.pool.status.as_ref().and_then(|it| it.replacement_retry.as_ref());
     let failed = matched.members.iter().filter(|it| is_failed(**it)).map(|it| it.machine.uid());

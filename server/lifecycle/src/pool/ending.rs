@@ -1,4 +1,4 @@
-//! How far the end of a pool, and of a Machine of it, has come.
+//! The progress of the end of a pool, and of a Machine in the pool.
 
 use ostler_api::{Machine, ProviderId, machine::MachineStep, names::annotation::INSTANCE_GONE};
 
@@ -17,7 +17,7 @@ pub fn has_drained(machine: &Machine) -> bool {
     machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
 }
 
-/// Whether the finalizer goes: the pool is deleted, nothing of it is left, and the driver said so, or was never asked.
+/// Whether the finalizer goes: the pool is deleted, nothing is left, and the driver said so, or was never asked.
 pub(super) fn is_over(facts: &Facts<'_>) -> bool {
     let snap = facts.snap;
     let (pool, standing) = (&snap.pool, &facts.standing);

@@ -1,4 +1,4 @@
-//! What a driver said of a group and its instances, and how often it did not name a Machine's.
+//! The driver's report on a group and its instances, and how often it did not name a Machine's instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +101,8 @@ impl Reading {
         self.instances.is_empty() && self.desired > 0
     }
 
-    /// Counts the Machines whose instance it does not name, on from the read before. One that names nothing counts for
-    /// nothing, and no Machine without an id counts before its Node is drained.
+    /// Counts the Machines whose instance it does not name, on from the read before. A read without any instance counts
+    /// for nothing, and no Machine without an id counts before its Node is drained.
     #[must_use]
     pub fn counted(mut self, before: &BTreeMap<String, u32>, machines: &[&Machine]) -> Self {
         if self.is_doubtful() {
@@ -125,7 +125,7 @@ impl Reading {
     }
 }
 
-/// What is known of the group of a pool.
+/// The known state of a pool's group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GroupView {
     /// The group was not read since the last operation.

@@ -1,4 +1,4 @@
-//! Which instances are updated in place now. The pool marks their Machines; each drains its Node, then the driver is
+//! The instances in an update in place now. The pool marks their Machines; each drains its Node, then the driver is
 //! asked, and the marks go once the instance has the model. Until its Node is used again, a Machine counts as missing.
 
 use std::cmp::Reverse;
@@ -127,7 +127,7 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     });
     ready.sort_by_cached_key(|Member { machine, .. }| {
         let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        // What a user asked for comes first.
+        // A user's request comes first.
         (Reverse(is_asked_for(machine)), created, machine.name().to_owned())
     });
     ready.into_iter().take(room).map(|member| member.machine).collect()

@@ -25,7 +25,7 @@ use crate::{
 /// How often in a row something has to be missed before it is gone. Looks that count are apart.
 pub const SEEN_TWICE: u32 = 2;
 
-/// What is known of a group.
+/// The knowledge about a group.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// The last read.
@@ -49,11 +49,11 @@ pub struct Done {
     pub key: String,
     /// How many.
     pub times: i32,
-    /// When the last one ended.
+    /// When the last operation ended.
     pub at: Timestamp,
 }
 
-/// What a read of a group showed.
+/// The result of a read of a group.
 #[derive(Debug)]
 pub enum Read {
     /// The group as read.
@@ -78,7 +78,7 @@ impl Read {
     }
 }
 
-/// What a driver is asked for a read of the group of a pool.
+/// The request for a read of a pool's group.
 pub fn read(pool: &MachinePool, class: &ClassFacts, id: OperationId) -> Dispatch {
     let status = pool.status.as_ref();
     let provider_id = status.and_then(|status| status.provider_id.clone()).unwrap_or_default();
@@ -177,8 +177,8 @@ impl Known {
         self.told.clear();
     }
 
-    /// A read ended, of a group that is to have the instances of these Machines. `soon`: a look counted within a
-    /// moment, and two of those are as good as one. Returns whether the read counts.
+    /// A read ended, for a group that should have the instances of these Machines. `soon`: a look counted within a
+    /// moment, and two such looks count once. Returns whether the read counts.
     pub fn take(&mut self, read: Read, machines: &[&Machine], soon: bool) -> bool {
         match read {
             Read::Found(reading) => self.found(reading, machines, soon),
@@ -194,7 +194,8 @@ impl Known {
         self.nothing = 0;
         let mut reading = reading.counted(&self.absent, machines);
         if soon {
-            // What is missed the first time is missed by the next look that counts. A Machine that is drained needs no second.
+            // An instance missed the first time is missed by the next look that counts. A drained Machine needs no
+            // second look.
             let drained = |uid: &str| machines.iter().any(|it| it.uid() == uid && has_drained(it));
             let before = &self.absent;
             reading.absent.retain(|uid, looks| {

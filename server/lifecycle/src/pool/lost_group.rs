@@ -25,7 +25,7 @@ use crate::{
 /// A group that exists for so long after the end of its wait ends the series of losses.
 const STEADY: Duration = Duration::from_mins(10);
 
-/// What is known of earlier losses. With a provider id: that group is gone, and the next one was not seen yet.
+/// The known earlier losses. With a provider id: the group of this id is gone, and the next group was not seen yet.
 pub(super) fn known(
     status: &MachinePoolStatus,
     reading: Option<&Reading>,

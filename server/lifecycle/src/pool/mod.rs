@@ -77,7 +77,7 @@ use crate::{
 /// Most creations, and most deletions, of Machines in a pass.
 const BURST_OF_MACHINES: usize = 100;
 
-/// What a decision about a pool is made from.
+/// The input of a decision about a pool.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The pool.
@@ -104,7 +104,7 @@ pub struct Snapshot {
     pub settings: Settings,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
-    /// The provider that has the group, see [`holder`], if another driver serves it than that of the class.
+    /// The provider that has the group, see [`holder`], if its driver is not the class's.
     pub elsewhere: Option<ProviderName>,
     /// The ids in the tags of this cluster's groups.
     pub cluster: ClusterIds,
@@ -140,7 +140,7 @@ pub struct Victim {
     pub cause: Cause,
 }
 
-/// What is to become of a pool; `writes.rs` says in which order.
+/// The decision about a pool; `writes.rs` has the order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
@@ -191,7 +191,7 @@ struct Facts<'a> {
     budget: Budget,
     /// The model that instances are to have; empty: not known.
     model: SpecDigest,
-    /// What requests are made from now.
+    /// The current basis of requests.
     basis: Basis,
     standing: Standing,
     /// Consecutive failures of Machines.
@@ -204,11 +204,11 @@ struct Facts<'a> {
     matched: Matched<'a>,
     broken: Vec<String>,
     data: Result<Option<UserData>, String>,
-    /// Digest of the user data, if those are known.
+    /// Digest of the user data, if known.
     user_data: Option<SpecDigest>,
 }
 
-/// Decides what is to become of a pool.
+/// Decides about a pool.
 pub fn decide(snap: &Snapshot) -> Decision {
     let pool = &snap.pool;
     if !pool.is_deleting() && !pool.has_finalizer() {
@@ -300,8 +300,8 @@ impl<'a> Facts<'a> {
             driver,
             group,
             done: known.done.as_ref(),
-            // A group that replaces outdated instances by itself needs no surge and no choice of the core, and one of which
-            // no instance can be chosen would keep the surge for ever.
+            // A group that replaces outdated instances by itself needs no surge and no choice of the core, and a group
+            // whose instances cannot be chosen would keep the surge for ever.
             budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
             model,
             basis,
@@ -357,7 +357,7 @@ impl<'a> Facts<'a> {
         !is_marked_gone(machine) && !ours.any(|id| *id == instance.provider_id)
     }
 
-    /// Whether instances are replaced because of their model: the group has to make the current one first.
+    /// Whether instances are replaced because of their model: the group has to make the current model first.
     fn budget(&self) -> Budget {
         let current = self.reading.is_some_and(|it| it.model_hash == self.model);
         Budget { rolls: self.budget.rolls && current, ..self.budget }
@@ -397,7 +397,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What the driver said of running instances, on the model and the driver of now.
+/// The driver's answers about running instances, for the current model and driver.
 fn learn(
     standing: &mut Standing,
     (snap, group): (&Snapshot, &GroupView),
@@ -564,7 +564,7 @@ fn send(plan: &mut Decision, facts: &mut Facts<'_>) {
     plan.retry_at = plan.retry_at.into_iter().chain(wanted.made_again_at).min();
     let (ask, kinds) = ask::next(&wanted, facts.group, &facts.matched);
     if let Some(reading) = facts.reading {
-        // What failed, and is not wanted any more, is no failure of this pool.
+        // A failure of an unwanted operation is no failure of this pool.
         let members = &facts.matched.members;
         let is_there = |it: &Member<'_>| match it.instance {
             Some(instance) => !instance.is_going(),

@@ -50,8 +50,8 @@ fn base64(number: u32) -> String {
     (0..6).filter_map(digit).collect()
 }
 
-/// The name of the Machine of an instance: that of the instance, as far as an object can have it, so that both are found
-/// by one name. One that does not begin with the name of the pool and a `-` gets both in front.
+/// The name of the Machine of an instance: that of the instance, as far as an object can have it, so that both are
+/// found by one name. A name without the name of the pool and a `-` in front gets both.
 pub fn machine_name(pool: &str, instance: &str, id: &ProviderId) -> String {
     let named = if instance.is_empty() { last_part(id) } else { instance };
     let lower = named.to_ascii_lowercase();
@@ -83,7 +83,7 @@ mod tests {
         for (name, expected) in [
             ("pool", "pool"),
             ("a.b-c_d", "a.b-c_d"),
-            // What MustFormatValue of Cluster API returns.
+            // The results of Cluster API's MustFormatValue.
             ("", "hash_gRydxQ_z"),
         ] {
             assert_eq!(label_value(name), expected, "{name:?}");

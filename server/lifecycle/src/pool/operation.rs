@@ -1,8 +1,7 @@
 //! The outcome of a pool's last operation, and the operations waiting for their next attempt.
 //!
-//! After every operation the group is read again before anything is decided: the sizes are absolute, so it does not
-//! matter whether one whose outcome is unknown was carried out. The exception is an instance that was updated: the answer
-//! has all of it.
+//! After every operation the group is read again before any decision: the sizes are absolute, so whether an operation
+//! of unknown outcome was carried out does not matter. The exception is an updated instance: the answer is complete.
 
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub(super) struct Standing {
     pub(super) retries: Vec<Retry>,
     /// The group.
     pub(super) provider_id: Option<ProviderId>,
-    /// Digest of the user data that the group has, as far as that is known.
+    /// Digest of the group's user data, as far as known.
     pub(super) user_data: Option<SpecDigest>,
     /// The operation with its result in the standing.
     pub(super) acknowledge: Option<OperationId>,
@@ -65,7 +64,7 @@ pub(super) struct Standing {
     pub(super) unconfirmed_since: Option<Time>,
     /// For how long the infrastructure may not show a new instance.
     list_lag: Duration,
-    /// What the driver said of updates of running instances.
+    /// The driver's answers about updates of running instances.
     pub(super) hot: PoolHotUpdate,
     /// An instance that the driver cannot update as it runs, and why.
     pub(super) refusal: Option<(ProviderId, String)>,
@@ -190,8 +189,8 @@ impl Standing {
         before
     }
 
-    /// Whether this was carried out is unknown. A group that a creation may have made is looked for with the class of it,
-    /// so it is written down until the group is found, or made anew.
+    /// Whether this was carried out is unknown. A group that a creation may have made is looked for with the creation's
+    /// class, so the class stays recorded until the group is found, or made anew.
     fn doubt(&mut self, intent: Option<PoolIntent>, now: Timestamp) {
         let creates =
             |it: &PoolIntent| it.intent.operation_kind() == Some(OperationKind::CreatePool);

@@ -1,4 +1,4 @@
-//! Which of equal Machines of a pool goes first.
+//! The deletion order of a pool's equal Machines.
 
 use ostler_api::machine_pool::PoolDeletePolicy;
 

@@ -33,7 +33,7 @@ pub(super) fn wanted(pool: &MachinePool, reading: Option<&Reading>) -> Option<i3
     })
 }
 
-/// What is said of a number that a user wrote although another system scales the group: its size did not change.
+/// The event for a number that a user wrote although another system scales the group: the size did not change.
 pub(super) fn reset(pool: &MachinePool, wanted: i32) -> Option<Event> {
     let written = pool.spec.replicas.filter(|_| size(pool, None) == Some(wanted))?;
     let message = format!(

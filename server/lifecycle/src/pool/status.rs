@@ -34,7 +34,7 @@ const MOST_VERSIONS: usize = 20;
 /// Why there are no user data while their token is made: that is no news.
 const TOKEN_DUE: &str = "WaitingForToken";
 
-/// What a user is to know of a driver with POOL_SCALES_IN.
+/// Advice for a user of a driver with POOL_SCALES_IN.
 const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
                          off: their machines are drained as far as there is time";
 
@@ -329,7 +329,7 @@ fn not_replaced(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
         .or_else(|| (!facts.budget.rolls).then_some(("OnDelete", "delete those to replace")))
 }
 
-/// How far the current model is, and how the others get it.
+/// The state of the current model, and how the other instances get it.
 fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let type_ = Type::MachinesUpToDate;
     let text = format!("{} up to date", share(status.up_to_date_replicas, status.replicas));
@@ -531,7 +531,7 @@ fn condition(
     }
 }
 
-/// A user is told once for each old model that its running instances cannot get the current one.
+/// A user is told once per old model that running instances cannot get the current model.
 fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) -> Option<Event> {
     let said = |status: &MachinePoolStatus| status.hot_update.clone().unwrap_or_default();
     let (old, new) = (said(old), said(new));

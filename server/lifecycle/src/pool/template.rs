@@ -72,7 +72,7 @@ pub(super) fn new_machine(snap: &Snapshot, instance: &Instance) -> Machine {
     machine
 }
 
-/// What all Machines of a pool are. Their bootstrap is done: an empty name of a secret, as Cluster API has it.
+/// The common Machine of a pool. Their bootstrap is done: an empty name of a secret, as Cluster API has it.
 pub fn of_template(pool: &MachinePool) -> Machine {
     let template = pool.spec.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
@@ -160,7 +160,7 @@ pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
     facts.live().filter_map(patch).collect()
 }
 
-/// What is to be there and is not. Nothing is taken away: what the template had before is written down nowhere.
+/// Wanted entries that are missing. Nothing is removed: the template's former entries are recorded nowhere.
 fn lacking<'a>(
     wanted: &BTreeMap<String, String>,
     has: impl Fn(&str) -> Option<&'a str>,
@@ -198,7 +198,7 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
 
-/// What the status of a Machine is to say of its instance. `model`: the current model.
+/// The wanted instance status of a Machine. `model`: the current model.
 pub(super) fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
     InstanceStatus {
         id: Some(instance.id.clone()).filter(|id| !id.is_empty()),

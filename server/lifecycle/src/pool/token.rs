@@ -1,5 +1,6 @@
-//! The bootstrap token of a pool. Its group makes instances at any time, all of one text, so the token is the pool's, and is
-//! renewed. Two Secrets take turns: an instance that boots now keeps its token for as long as it may take to join.
+//! The bootstrap token of a pool. Its group makes instances at any time, all from the same text, so the token is the
+//! pool's, and is renewed. Two Secrets take turns: an instance that boots now keeps its token for as long as it may
+//! take to join.
 
 use std::iter::successors;
 
@@ -78,7 +79,7 @@ fn newest(slots: &[Slot], now: Timestamp) -> Option<(&Slot, Timestamp)> {
     alive.max_by_key(|(_, end)| *end)
 }
 
-/// The user data with the token in its place. `Err`: what is missing, for people.
+/// The user data with the token in its place. `Err`: the missing part, for people.
 pub(super) fn fill(snap: &Snapshot, data: Option<UserData>) -> Result<Option<UserData>, String> {
     let Some(template) = data.as_ref().filter(|data| wants_token(data)) else { return Ok(data) };
     let slots = match &snap.tokens {

@@ -1,5 +1,5 @@
-//! What a pool has to be like before anything is done for it. What the definition can refuse, the API server refuses; an
-//! API server that knows no rules stores it, and a condition says the same.
+//! The rules of a pool before any action. The API server refuses violations of rules in the definition; an API server
+//! without rules stores the object, and a condition says the same.
 
 use ostler_api::{
     MachinePool,
@@ -8,7 +8,7 @@ use ostler_api::{
 
 use super::budget;
 
-/// Whether nothing at all is done for it. What is wrong with a strategy alone stops only updates.
+/// Whether nothing at all is done for it. A fault of the strategy alone stops only updates.
 pub(super) fn is_void(pool: &MachinePool) -> bool {
     let class = &pool.spec.template.spec.class;
     pool.spec.replicas.is_some_and(|it| it < 0) || class.kind.is_empty() || class.name.is_empty()

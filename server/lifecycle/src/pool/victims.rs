@@ -1,5 +1,5 @@
-//! Which instance of a pool goes. A pure function in one total order: a long drain sees the same victim in each pass, and
-//! what is being deleted already makes up for the surplus.
+//! The choice of a pool's victims. A pure function in one total order: a long drain sees the same victim in each pass,
+//! and instances in deletion already make up for the surplus.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{budget::Budget, policy::Policy};
 use crate::digest;
 
-/// What the choice needs of a Machine.
+/// The facts about a Machine for the choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Candidate<'a> {

@@ -1,5 +1,6 @@
-//! How an instance of another model gets the current one: as it runs, in place once its Node is drained, or by being
-//! replaced. What a running instance can take, the driver knows: it is asked with the first instance of each old model.
+//! How an instance of another model gets the current model: while running, in place once its Node is drained, or by
+//! replacement. The driver knows the changes that a running instance can take: it is asked with the first instance of
+//! each old model.
 
 use ostler_api::{SpecDigest, machine_pool::PoolHotUpdate};
 
@@ -77,7 +78,7 @@ pub(super) fn is_refused(known: &PoolHotUpdate, from: &SpecDigest) -> bool {
     known.refused.contains(from) || is_other && known.refused.len() >= MOST_REFUSALS
 }
 
-/// What was said about another model, or by another driver, counts no more. `driver`: `None` if none is there.
+/// Refusals for another model, or by another driver, count no more. `driver`: `None` if none is there.
 pub(super) fn forget_refusals(
     known: &mut PoolHotUpdate,
     wanted: &SpecDigest,

@@ -25,9 +25,9 @@ use crate::{
 
 /// How often a group is read in which nothing is to be done.
 pub const CALM: Duration = Duration::from_mins(1);
-/// How often a changing group is read. Two looks within this time count as one.
+/// How often a changing group is read. Two looks within this time count once.
 pub const BUSY: Duration = Duration::from_secs(10);
-/// When to look again at Machines with concurrent writes of others, or beyond the writes of one pass.
+/// When to look again at Machines with concurrent writes of others, or beyond the limit of a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The status of a pool, and its consequences for reads of the group.
@@ -114,7 +114,8 @@ fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
         there.map(|it| it.provider_id.clone()).collect()
     });
     let create = create.iter().map(|machine| make(snap, machine, &there));
-    // One that changed meanwhile is another version than was seen, as happens all the time while it boots.
+    // A Machine that changed meanwhile has another version than the observed one, as happens all the time while it
+    // boots.
     let answers = Answers { conflict: Then::Again(LOOK_AGAIN), ..Answers::OTHERS };
     let what = "cannot update a machine of a pool";
     let batches = [
@@ -135,7 +136,7 @@ fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
         .collect()
 }
 
-/// What fails here holds up nothing else: the group has the token before, or is not made yet.
+/// A failed token write holds up nothing else: the group has the earlier token, or is not made yet.
 fn with_token(snap: &Snapshot, token: TokenRequest) -> Batch {
     let note = "cannot make the bootstrap token".to_owned();
     let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
@@ -158,7 +159,7 @@ fn without_tokens(snap: &Snapshot) -> Option<Batch> {
     (!batch.writes.is_empty()).then(|| batch.answering(answers))
 }
 
-/// One that changed since it was chosen may have become ready, or be another's: the pool chooses again.
+/// A Machine that changed since the choice may have become ready, or be another's: the pool chooses again.
 fn remove(Victim { machine, cause }: &Victim) -> Write {
     let name = machine.name();
     let note = format!("Deleted machine: {name} ({cause:?})");
@@ -172,7 +173,7 @@ fn remove(Victim { machine, cause }: &Victim) -> Write {
         .remembered(Remember::Deletion)
 }
 
-/// The name follows from the instance, so what is repeated makes no second Machine.
+/// The name follows from the instance, so a repetition makes no second Machine.
 fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -> Write {
     let note = format!("Created Machine: {}", machine.name());
     let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);

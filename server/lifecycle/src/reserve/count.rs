@@ -122,7 +122,7 @@ fn is_failed(machine: &Machine) -> bool {
     machine.phase() == MachinePhase::Failed
 }
 
-/// What a Machine takes over where the target changed without another template, or the effect of the taint did.
+/// Changes for a Machine after a change of the target without a new template, or of the taint's effect.
 fn update(
     snapshot: &Snapshot,
     target: &Facts<'_>,

@@ -116,7 +116,7 @@ fn in_use<'a>(
     }
 }
 
-/// What a decision about a reserve is made from.
+/// The input of a decision about a reserve.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The reserve.
@@ -143,7 +143,7 @@ pub struct Snapshot {
     pub now: Timestamp,
 }
 
-/// What is to become of a reserve.
+/// The decision about a reserve.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// Why no Machines are made: reason and text.

@@ -26,7 +26,7 @@ pub fn size(reserve: &MachineReserve, target: &Facts<'_>) -> Option<Size> {
     let replicas = target.replicas?;
     let asked = resolve(reserve.spec.replicas.as_ref()?, replicas, true)?;
     let most = most(target);
-    // The reserve and the target together are no more than the target may have: those in reserve are paid for, too.
+    // The reserve and the target together are no more than the target may have: Machines in reserve cost money, too.
     let room = most.map(|most| most.saturating_sub(replicas).max(0));
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
     let wanted = room.map_or(asked, |room| asked.min(room));

@@ -63,7 +63,7 @@ fn owner_reference(reserve: &MachineReserve) -> OwnerReference {
     }
 }
 
-/// The labels of the template without those that the selector asks for.
+/// The labels of the template without the selector's.
 pub(super) fn labels(reserve: &MachineReserve, target: &Facts<'_>) -> Labels {
     let metadata = target.template.metadata.as_ref();
     let mut labels = metadata.and_then(|it| it.labels.clone()).unwrap_or_default();

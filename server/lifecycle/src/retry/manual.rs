@@ -27,7 +27,7 @@ fn between(first: Duration, max: Duration) -> String {
     format!("{} to {}", time(first), time(max))
 }
 
-/// What the core does next, in the words that the tables at the operations use as well.
+/// The core's next step, worded as in the tables at the operations.
 fn phrase(then: &RetryAction) -> String {
     match then {
         RetryAction::Backoff { first, max } => format!("tries again in {}", between(*first, *max)),

@@ -1,4 +1,4 @@
-//! What follows from a failure: the table, and how long to wait, for Machines, groups and reviews.
+//! The consequence of a failure: the table, and the length of the wait, for Machines, groups and reviews.
 
 mod group;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use ostler_api::driver::OperationKind;
 use super::rule_for;
 use crate::{hot_update::ReviewView, operation::Failure};
 
-/// What Machines are told, and when the driver is asked again; `None`: not before class or driver
+/// The review for Machines, and when the driver is asked again; `None`: not before class or driver
 /// change. `failures`: how often it failed in a row before.
 pub fn review_failed(failure: &Failure, failures: i32) -> (ReviewView, Option<Duration>) {
     let rule = rule_for(OperationKind::ValidateClass, failure);

@@ -1,4 +1,4 @@
-//! What follows from a failure, as data: verb × code × reason × certainty.
+//! The consequences of failures, as data: verb × code × reason × certainty.
 //!
 //! The author's manual in the proto comments and `docs/retry-policy.md` are drawn from this table.
 
@@ -25,7 +25,7 @@ use ostler_api::{
 
 use super::backoff;
 
-/// What to do after a failure.
+/// The consequence of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RetryAction {
     /// Try again after `first`, then twice as long each time, at most `max`; at once when class or
@@ -76,8 +76,8 @@ pub enum RetryAction {
 }
 
 impl RetryAction {
-    /// How long it waits after so many failures in a row, this one included, where the driver names no time. `room`: the time
-    /// for exhausted resources. `None`: no time ends the wait, or nothing is tried again.
+    /// How long the wait is after so many failures in a row, this failure included, if the driver names no time.
+    /// `room`: the time for exhausted resources. `None`: no time ends the wait, or nothing is tried again.
     pub(crate) fn wait(&self, failures: i32, room: Duration) -> Option<Duration> {
         match self {
             Self::Backoff { first, max }
@@ -99,14 +99,14 @@ impl RetryAction {
     }
 }
 
-/// What stands between a failure and the next attempt.
+/// The step between a failure and the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
     /// Nothing: the same request is safe.
     Nothing,
-    /// The same request finishes what was begun, and brings the checkpoint.
+    /// The same request finishes the begun work, and brings the checkpoint.
     Checkpoint,
-    /// GetMachineStatus, of a group GetPoolStatus: nobody can tell what was left behind.
+    /// GetMachineStatus, for a group GetPoolStatus: nobody can tell the effects.
     Read,
 }
 
@@ -117,7 +117,7 @@ pub struct Rule {
     pub then: RetryAction,
     /// The step before the action.
     pub first: Precondition,
-    /// What the wait is called.
+    /// The name of the wait.
     pub reason: WaitReason,
 }
 
@@ -146,14 +146,15 @@ const fn seconds(first: u64, max: u64) -> RetryAction {
 const SOON: RetryAction = seconds(5, 180);
 const LATER: RetryAction = seconds(60, 600);
 
-/// What was of no use is made again: instances and groups that are gone, Machines that failed before they had run for a while.
+/// Useless results are made again: instances and groups that are gone, Machines that failed before they had run for a
+/// while.
 const MAKE_AGAIN: RetryAction =
     RetryAction::MakeAgain { first: Duration::from_mins(1), max: Duration::from_mins(15) };
 
 /// A Machine that lost so many instances before its Node had joined has failed.
 pub(crate) const MOST_LOSSES: i32 = 5;
 
-/// How long the next one waits after so many in a row were of no use.
+/// How long the next attempt waits after so many useless ones in a row.
 pub(crate) fn pause_after(failures: i32) -> Duration {
     MAKE_AGAIN.wait(failures, Duration::ZERO).unwrap_or_default()
 }
@@ -254,7 +255,7 @@ const TABLE: &[Row] = &[
         WaitReason::InvalidSpec,
     ),
     row(&[CreateMachine], &[OutOfRange], RetryAction::OnClassChange, WaitReason::InvalidSpec),
-    // Too many calls, not too few machines: no quota of those helps.
+    // Too many calls, not too few machines: no quota of machines helps.
     Row {
         kinds: &[],
         codes: &[ResourceExhausted],

@@ -1,4 +1,4 @@
-//! Which Machines belong to a set. INV-13: a Machine has one controller.
+//! The Machines that belong to a set. INV-13: a Machine has one controller.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
     })
 }
 
-/// A set of another deployment, or of none, whose selector selects the Machines of this one or the other way round.
+/// A set of another deployment, or of none, whose selector selects this set's Machines or the other way round.
 pub(super) fn overlap(snapshot: &Snapshot) -> Option<String> {
     let set = snapshot.set.as_ref();
     let owner = |set: &MachineSet| controller(&set.metadata).map(|owner| owner.uid.clone());

@@ -91,8 +91,8 @@ pub(super) fn decide(
 
 fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
     let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
-    // A deletion that is not seen yet, of ours, of the process before or of the one that a user named, would be repeated
-    // with another Machine.
+    // An unseen deletion by us, by the process before or by a process that a user named would be repeated with another
+    // Machine.
     let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable(_)))
         && !matches!(snapshot.foreign, Some(Foreign::Named(_)));
     if sees { candidates.saturating_sub(wanted(&snapshot.set)) } else { 0 }

@@ -1,4 +1,4 @@
-//! What no plan for a set may do: asserted in every pass of a debug build, and checked by tests.
+//! Forbidden plans for a set: asserted in every pass of a debug build, and checked by tests.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,9 +10,9 @@ use crate::owner::{controller, is_controlled_by, is_in_reserve};
 pub enum Violation {
     /// INV-11: more Machines than wanted.
     TooMany,
-    /// INV-13: a Machine gets a second controller, or loses one that is another.
+    /// INV-13: a Machine gets a second controller, or loses a foreign controller.
     SecondController,
-    /// INV-14: a Machine is deleted twice, or one that is not the set's.
+    /// INV-14: a Machine is deleted twice, or is not the set's.
     WrongVictim,
 }
 
@@ -36,8 +36,8 @@ pub fn check(snapshot: &Snapshot, plan: &Decision) -> Result<(), Violation> {
     checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, broken)| Err(broken))
 }
 
-/// INV-11: what is there, what may be there and what is created are not more than wanted; and nothing is created
-/// while Machines may exist that are not seen, or another process creates some.
+/// INV-11: existing, possible and new Machines are not more than wanted; and nothing is created while unseen Machines
+/// may exist, or another process creates some.
 pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Decision) -> bool {
     if plan.create == 0 && plan.repeat.is_empty() && plan.take.is_empty() {
         return true;
@@ -54,7 +54,8 @@ pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Decision) -
         && !snapshot.set.is_deleting()
 }
 
-/// INV-13: only Machines without a controller are adopted, only those of a reserve are taken, and only its own are released.
+/// INV-13: only Machines without a controller are adopted, only reserve Machines are taken, and only the set's own are
+/// released.
 pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Decision) -> bool {
     let uid = snapshot.set.uid();
     plan.adopt.iter().all(|machine| controller(&machine.metadata).is_none())
@@ -62,7 +63,7 @@ pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Decision) -> boo
         && plan.release.iter().all(|machine| is_controlled_by(&machine.metadata, uid))
 }
 
-/// INV-14: who goes is one of the set's Machines, is not going already, and is named once.
+/// INV-14: a victim is one of the set's Machines, is not going already, and is named once.
 pub(super) fn inv_14_the_chosen_go_once(_: &Snapshot, plan: &Decision) -> bool {
     let mut seen = BTreeSet::new();
     plan.delete.iter().all(|victim| {

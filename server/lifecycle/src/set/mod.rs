@@ -53,11 +53,11 @@ pub enum Blind {
     OwnWrites,
     /// Requests of the process that led before may still arrive.
     Predecessor,
-    /// A Machine of the namespace cannot be read, as this says for people, and may be one of the set.
+    /// A Machine of the namespace that may be the set's cannot be read, with the reason for people.
     Unreadable(String),
 }
 
-/// What a decision about a set is made from.
+/// The input of a decision about a set.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The set.
@@ -70,7 +70,7 @@ pub struct Snapshot {
     pub others: Vec<Arc<MachineSet>>,
     /// The bootstrap template of the set; `None`: no template to follow.
     pub copies: Option<CopiesView>,
-    /// What the Nodes of its Failed Machines ask for, by UID of the Machine.
+    /// The wishes on the Nodes of Failed Machines, by UID of the Machine.
     pub wishes: BTreeMap<String, NodeWish>,
     /// Names of Machines whose creation got no answer.
     pub unanswered: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Snapshot {
     pub now: Timestamp,
 }
 
-/// What is to become of a set.
+/// The decision about a set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// The broken rules of the spec. Then nothing is done, but that a deployment may make an old set smaller.
@@ -150,7 +150,7 @@ impl Decision {
     }
 }
 
-/// Decides what is to become of a set.
+/// Decides about a set.
 pub fn decide(snapshot: &Snapshot) -> Decision {
     let set = &snapshot.set;
     let plan = if set.is_deleting() { end(snapshot) } else { keep_up(snapshot) };
@@ -210,7 +210,7 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
     }
 }
 
-/// The set is deleted: so are its Machines, and the finalizer goes with the last one. A set that is deleted with
+/// The set is deleted: so are its Machines, and the finalizer goes with the last Machine. A set that is deleted with
 /// `--cascade=orphan` waits until the garbage collector has freed its Machines, and then has none.
 fn end(snapshot: &Snapshot) -> Decision {
     let claimed = claim::controlled(snapshot);
@@ -222,7 +222,7 @@ fn end(snapshot: &Snapshot) -> Decision {
     let victim =
         |machine: &Arc<Machine>| Victim { machine: machine.clone(), cause: Cause::SetGone };
     let delete: Vec<_> = living.map(victim).take(BURST).collect();
-    // The creation of one that is not seen yet must not outlive the set.
+    // The creation of an unseen Machine must not outlive the set.
     let alone = claimed.is_empty() && snapshot.unanswered.is_empty() && snapshot.blind.is_none();
     let finalizer =
         if alone && snapshot.set.has_finalizer() { Finalizer::Remove } else { Finalizer::Keep };

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// The value by which a set preserves.
 pub(super) const AUTO: &str = "auto-preserved";
 
-/// What the Node of a Machine asks for.
+/// The wish of a Machine's Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeWish {
     /// The value of its annotation; `None`: it has none, or there is no Node.
@@ -59,7 +59,7 @@ pub(super) enum Wish {
     Unknown,
 }
 
-/// What is asked for: by the Node, while it says something or has said something; else by the Machine.
+/// The wish: the Node's, while the Node has or had one; else the Machine's.
 pub(super) fn wish(machine: &Machine, node: Option<&NodeWish>) -> Wish {
     let own = machine.annotation(PRESERVE).unwrap_or_default();
     let last = machine.annotation(LAST_NODE_PRESERVE).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::preserve::Preserved;
 use crate::difference::merge_patch;
 use crate::push_down::{has_all, push_down};
 
-/// The spec of a Machine with what it takes over from a template.
+/// The spec of a Machine with the values taken over from a template.
 pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {
     let mut spec = spec.clone();
     push_down(&set.spec.template.spec, &mut spec);
@@ -24,8 +24,8 @@ pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {
     spec
 }
 
-/// The creation timeout from the set's annotation. As in machine-controller-manager, one that is no duration counts as
-/// none.
+/// The creation timeout from the set's annotation. As in machine-controller-manager, a value that is no duration counts
+/// as absent.
 pub(super) fn creation_timeout(set: &MachineSet) -> Option<&str> {
     let text = set.annotation(EFFECTIVE_CREATION_TIMEOUT)?;
     Timeout::from(text).duration().map(|_| text)
@@ -59,7 +59,7 @@ pub(super) fn patches(
     claimed.iter().filter_map(patch).collect()
 }
 
-/// The merge patch of a spec for what it takes over from a template.
+/// The merge patch of a spec for the values taken over from a template.
 pub(crate) fn spec_patch(old: &MachineSpec, template: &MachineSpec) -> Option<Value> {
     let mut new = old.clone();
     push_down(template, &mut new);

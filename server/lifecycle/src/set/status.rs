@@ -23,10 +23,10 @@ use crate::{autoscaler::limits::limits, plan::EventReason, selector, streak::REP
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = EventReason::ForeignController.name();
 
-/// Reason of the condition and of the event while a Machine cannot be read that may be one of a set.
+/// Reason of the condition and of the event while a Machine that may be a set's cannot be read.
 pub const UNREADABLE: &str = EventReason::MachineUnreadable.name();
 
-/// What went wrong in a pass.
+/// The failures of a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failures {
     /// Why a Machine could not be created.
@@ -56,7 +56,7 @@ pub fn status(
     let mut status = MachineSetStatus {
         replicas: count(&|_| true),
         fully_labeled_replicas: count(&|machine| is_fully_labeled(set, machine)),
-        // Available are those without Nodes: nothing more is to come.
+        // Machines without Nodes are available: nothing more is to come.
         ready_replicas: count(&is_available),
         available_replicas: count(&is_available),
         preserved_failed_replicas: count(&is_preserved_failed),
@@ -122,7 +122,7 @@ fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
     all
 }
 
-/// What becomes of a condition.
+/// The change of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
     /// The condition stays unchanged.
@@ -133,8 +133,8 @@ pub enum Say {
     Set(&'static str, &'static str, String),
 }
 
-/// What could not be done. It stays while the set still lacks Machines and nothing was tried, and goes once there are as
-/// many as wanted.
+/// The failed action. The condition stays while the set still lacks Machines and nothing was tried, and goes once there
+/// are as many as wanted.
 fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Say {
     if let Some(Hold::Foreign(foreign)) = &plan.hold {
         return Say::Set("True", FOREIGN, foreign.message());

@@ -1,4 +1,4 @@
-//! Which Machines a set takes from a reserve before it makes any.
+//! The reserve Machines that a set takes before making any.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub fn is_ready(machine: &Machine) -> bool {
         && goes.iter().all(|mark| machine.annotation(mark).is_none())
 }
 
-/// At most so many: in the zones of those that go, or of the template, then the oldest. One that may be the set's already,
-/// since there was no answer, comes first: no other is taken in its place.
+/// At most `most`: in the zones of leaving Machines, or of the template, then the oldest. A Machine that may already be
+/// the set's, since there was no answer, comes first: no other Machine is taken in its place.
 pub(super) fn choose(snapshot: &Snapshot, most: usize) -> Vec<Arc<Machine>> {
     if most == 0 || snapshot.spares.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a set has to be like before anything is done for it.
+//! The rules of a set before any action.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use ostler_api::{MachineSet, machine_set::MachineTemplateSpec, names::label::TEMPLATE_HASH};

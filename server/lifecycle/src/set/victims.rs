@@ -54,7 +54,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// What the annotation of a set says.
+    /// The policy in a set's annotation.
     pub fn of(set: &MachineSet) -> Self {
         match set.annotation(DELETE_POLICY) {
             Some("Newest") => Self::Newest,

@@ -30,7 +30,7 @@ use crate::write::{
     Tried, Verb, Write, finalizer_patch,
 };
 
-/// How long the cache may take to show what was written.
+/// How long the cache may take to show a write.
 pub const LAG: Duration = Duration::from_secs(5);
 
 /// Letters of generated names, as Kubernetes has them: no vowels, and none that look alike.
@@ -95,7 +95,7 @@ fn hold(set: &Arc<MachineSet>, hold: Hold) -> Plan<Standing> {
     Plan::only(batch.into_iter().collect(), next)
 }
 
-/// Says how many Machines it wants, and tells people before anything follows from that.
+/// Writes the wanted number, and records an event before any consequence.
 fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<Standing> {
     let patch = json!({ "spec": { "replicas": filled.replicas } });
     let event =
@@ -127,7 +127,7 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
     let names = new_names(set.name(), (machines, unanswered), *seed, *create);
     let names = repeat.iter().cloned().chain(names);
     let create: Vec<_> = names.map(|name| make(snapshot, &name)).collect();
-    // What is missing is watched, and wakes the set.
+    // The missing object is watched, and wakes the set.
     let watched = create.iter().any(|write| matches!(write.verb, Verb::Refuse(_)));
     let other = if watched { Then::Again(snapshot.again) } else { Then::Repeat };
     let others = [
@@ -153,7 +153,7 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
     all.filter(|batch| !batch.writes.is_empty()).collect()
 }
 
-/// What the class says of a Node, so that Cluster API's autoscaler scales the set from nothing.
+/// The class's shape of a Node, so that Cluster API's autoscaler scales the set from nothing.
 fn show_to_autoscalers(snapshot: &Snapshot) -> Option<Batch> {
     let set = &snapshot.set;
     let mut metadata = set.metadata.clone();
@@ -185,8 +185,8 @@ fn let_go(set: &MachineSet, machine: &Arc<Machine>) -> Option<Write> {
     Some(Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event]))
 }
 
-/// INV-13: makes the set the controller of a Machine that has none, and says so. References of others stay; the controller
-/// comes first, since autoscalers read the first one.
+/// INV-13: makes the set the controller of a Machine that has none, and says so. References of others stay; the
+/// controller comes first, since autoscalers read the first reference.
 fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     let owner = json!(owner_reference(set));
     let (path, value) = match machine.metadata.owner_references {

@@ -1,4 +1,4 @@
-//! Whose a Machine is that has the name of the one to create for an instance of a group.
+//! The owner of a Machine with the name for an instance of a group.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,8 +34,9 @@ impl OfInstance {
             (true, true) => Found::Ours,
             (true, false) => self.take_back(found),
             (false, false) => Found::Refused(format!("{name} is the machine of another instance")),
-            // Of an instance before it that had the same name, and goes. If both are in the group, their names differ only
-            // in what the name of an object cannot have: one of them gets no Machine while the other is there.
+            // Of an instance before it that had the same name, and goes. If both are in the group, their names differ
+            // only in characters that the name of an object cannot have: one instance gets no Machine while the other
+            // is there.
             (false, true) => {
                 let both = id.zip(has.filter(|has| self.there.contains(*has)));
                 Found::Later(both.map(|(id, other)| {

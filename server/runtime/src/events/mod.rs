@@ -3,8 +3,8 @@
 //! Recording never waits and never fails: events beyond the capacity are counted and dropped. A repeated event
 //! becomes a series.
 //!
-//! Kept by hand: kube's `Recorder` awaits each request in the caller, reads the clock of the machine, adds an event to the
-//! series of one with another note (whose text people then read), and has no limit of what one object may record.
+//! Kept by hand: kube's `Recorder` awaits each request in the caller, reads the clock of the machine, adds an event to
+//! the series of an event with another note (whose text people then read), and has no limit of an object's events.
 
 mod series;
 mod writer;
@@ -40,7 +40,7 @@ pub struct EventRecord {
     pub severity: Severity,
     /// Why: a fixed identifier.
     pub reason: &'static str,
-    /// What was done: a fixed identifier.
+    /// The action: a fixed identifier.
     pub action: &'static str,
     /// The message for people; cut after 1 KiB.
     pub note: String,

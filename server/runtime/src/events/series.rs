@@ -15,8 +15,8 @@ pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
 /// Most series kept; a repetition of a forgotten series becomes a new event, which is harmless.
 const SERIES_KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// New events of one reason that an object may have in a burst, as in client-go: notes contain driver messages, and
-/// ever new ones would fill the API server.
+/// New events of the same reason that an object may have in a burst, as in client-go: notes contain driver messages,
+/// and ever new ones would fill the API server.
 const AT_ONCE: u32 = 25;
 /// After the burst, one event per interval is written.
 const ONE_EVERY: Duration = Duration::from_mins(5);
@@ -71,7 +71,7 @@ impl<P> Default for SeriesBook<P> {
     }
 }
 
-/// What to do with an event.
+/// The treatment of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Write the event.
@@ -237,7 +237,7 @@ mod tests {
             |uid, n: u64, at| book.take(&event(uid, &n.to_string()), &"default", "e", at);
         let written = (0..1000).filter(|n| take(1, *n, now) == Sort::New).count();
         assert_eq!(written, 25);
-        // Other objects are not limited, and after some time this one may have events again.
+        // Other objects are not limited, and after some time this object may have events again.
         assert_eq!(take(2, 0, now), Sort::New);
         assert_eq!(take(1, 1000, now + ONE_EVERY), Sort::New);
         assert_eq!(take(1, 1001, now + ONE_EVERY), Sort::TooMany);

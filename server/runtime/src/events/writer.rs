@@ -25,7 +25,7 @@ use crate::clock::{Clock, DebugClock};
 const WAITING: usize = 4096;
 /// Concurrent requests; events are never urgent.
 const REQUESTS: usize = 8;
-/// Time at the end for what is still queued: a core that lost its Lease must end immediately.
+/// Time at the end for queued events: a core that lost its Lease must end immediately.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// The API server's limit for a note.
 const NOTE_BYTES: usize = 1024;
@@ -48,15 +48,15 @@ impl EventMetrics {
     }
 }
 
-/// What the writer is told.
+/// A message to the writer.
 enum News {
-    /// What happened, when, for it may wait long to be written, and the cluster that has the object.
+    /// The event, its time, for the write may come much later, and the object's cluster.
     Event(Box<EventRecord>, Instant, Client),
     /// The object with this UID is gone.
     Gone(String),
 }
 
-/// Accepts events about the objects of one cluster. Cheap to clone.
+/// Accepts events about the objects of a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -106,7 +106,7 @@ impl Recorder {
         }
     }
 
-    /// The object is gone: what is not written of its repetitions is not told any more. Never waits.
+    /// The object is gone: unwritten repetitions are dropped. Never waits.
     pub fn forget(&self, uid: &str) {
         if self.waiting.try_send(News::Gone(uid.to_owned())).is_err() {
             debug!(uid, "repetitions of events of an object that is gone may be written");
@@ -132,7 +132,7 @@ impl std::fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// Writes until `stop`, then for two seconds at most what is still queued.
+    /// Writes until `stop`, then the queued events for two seconds at most.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = interval(WRITE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Exponential backoff of one key.
+/// Exponential backoff of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Delay after the first failure.

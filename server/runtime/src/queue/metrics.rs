@@ -74,7 +74,7 @@ impl QueueMetrics {
     }
 }
 
-/// The series of one queue.
+/// The series of a queue.
 #[derive(Debug, Clone)]
 pub(super) struct NamedMetrics {
     pub(super) depth: Gauge,

@@ -72,7 +72,7 @@ where
         self.metrics.depth.set(i64::try_from(schedule.depth()).unwrap_or(i64::MAX));
     }
 
-    /// Adds `key` after an event: a worker takes it as soon as one is free and no backoff runs.
+    /// Adds `key` after an event: a worker takes it as soon as a worker is free and no backoff runs.
     pub fn add(&self, key: K, priority: Priority) {
         let mut schedule = self.schedule.lock();
         schedule.add(key, priority, Instant::now());
@@ -176,7 +176,7 @@ struct Running<'a, K: Clone + Eq + Hash> {
 }
 
 impl<K: Clone + Eq + Hash> Drop for Running<'_, K> {
-    /// What is broken off was not done, and no other run could begin it while it counts as running.
+    /// A run that is broken off was not done, and no other run could begin while it counts as running.
     fn drop(&mut self) {
         self.tasks.abort_all();
         let mut schedule = self.queue.schedule.lock();

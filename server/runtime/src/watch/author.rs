@@ -1,4 +1,4 @@
-//! Whose write a change is.
+//! The author of a change.
 
 use kube::Resource;
 

@@ -247,7 +247,7 @@ impl<I: CacheIndex> Cache<I> {
         !self.read().unreadable.is_empty()
     }
 
-    /// As [`Self::has_unreadable`], of one namespace: the first object there that cannot be read, and why, for people.
+    /// Like [`Self::has_unreadable`], for a namespace: the first unreadable object there, and why, for people.
     pub fn unreadable_in(&self, namespace: &str) -> Option<String> {
         let contents = self.read();
         let there = contents.unreadable.iter().filter(|(name, _)| name.namespace == namespace);
@@ -297,9 +297,9 @@ impl<I: CacheIndex> Cache<I> {
         self.synced.send_replace(false);
     }
 
-    /// Stores the answer to one of our own writes, ahead of the watch; its later event is a change by `author`. The
-    /// write must have been conditional on the resource version that it was planned from: otherwise the answer may
-    /// contain a change by another client, which the author does not know.
+    /// Stores the answer to a write of ours, ahead of the watch; its later event is a change by `author`. The write
+    /// must have been conditional on the resource version of its plan: otherwise the answer may contain a change by
+    /// another client, which the author does not know.
     pub fn update(&self, mut object: I::Object, author: Author) {
         prepare::<I>(&mut object);
         let mut contents = self.write();
@@ -317,7 +317,7 @@ impl<I: CacheIndex> Cache<I> {
         self.apply_part(None, event)
     }
 
-    /// Applies an event of the watch of one namespace, or of all, and returns what changed.
+    /// Applies an event of the watch of a namespace, or of all, and returns the changes.
     pub fn apply_part(
         &self,
         part: Option<&str>,
@@ -415,7 +415,7 @@ impl<I: CacheIndex> Contents<I> {
         }
     }
 
-    /// Stores what the watch reports; returns what is new to others than the authors of own writes.
+    /// Stores the watch's report; returns the news to others than the authors of own writes.
     fn report(
         &mut self,
         name: ObjectName,
@@ -506,12 +506,12 @@ fn revision<K: Resource>(object: &K) -> Revision {
     Revision::of(object.meta().resource_version.as_deref())
 }
 
-/// Whether a version of an object is known to be older than the one here.
+/// Whether a version of an object is known to be older than the cached version.
 fn is_older<K: Resource>(object: &K, here: &Arc<K>) -> bool {
     revision(object).is_older_than(revision(here.as_ref()))
 }
 
-/// Whether two objects of one name are the same version of it.
+/// Whether two objects of the same name are the same version.
 fn is_same<K: Resource>(one: &K, other: &K) -> bool {
     let version = &one.meta().resource_version;
     version.is_some() && *version == other.meta().resource_version

@@ -111,8 +111,8 @@ fn pass(by: &'static str, name: &str) -> Author {
     Author::new(by, &object(name, 0, ""))
 }
 
-/// Versions before and after, and whether each of these hears of it: one controller's pass over "s" and over "t", and
-/// another one's over "s".
+/// Versions before and after, and whether each listener hears of the change: one controller's pass over "s" and over
+/// "t", and another controller's over "s".
 fn told(changes: &[Change<ConfigMap>]) -> Vec<(u64, u64, [bool; 3])> {
     let version = |object: &Option<Arc<ConfigMap>>| {
         object

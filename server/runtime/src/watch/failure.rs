@@ -22,7 +22,7 @@ pub fn causes(failure: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The message of an answer of the API server, without the other fields of it.
+/// The message in an answer of the API server, without its other fields.
 fn message(failure: &(dyn Error + 'static)) -> Option<String> {
     let Some(kube::Error::Api(status)) = failure.downcast_ref() else { return None };
     (!status.message.is_empty()).then(|| status.message.clone())

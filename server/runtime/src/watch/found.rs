@@ -1,4 +1,4 @@
-//! What a list has, object by object.
+//! The content of a list, object by object.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl<K> Default for Found<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Found<K> {
-    /// Adds a page of it.
+    /// Adds a page of the list.
     pub fn add(&mut self, items: Vec<Lenient<K>>) {
         for item in items {
             let name = ObjectName::of(&item);

@@ -66,7 +66,7 @@ impl WatchMetrics {
     }
 }
 
-/// The series of one watch.
+/// The series of a watch.
 #[derive(Debug, Clone)]
 pub struct KindMetrics {
     /// Events seen.

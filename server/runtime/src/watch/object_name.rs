@@ -4,7 +4,7 @@ use std::fmt;
 
 use kube::Resource;
 
-/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+/// Namespace and name of an object; a cluster-scoped object has an empty namespace.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Empty for a cluster-scoped object.

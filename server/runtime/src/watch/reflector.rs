@@ -123,7 +123,7 @@ fn warn_of<I: CacheIndex>(object: &Unreadable) {
     );
 }
 
-/// The share of one watch in the object count of its kind; several watches may have the same kind.
+/// The share of a watch in the object count of its kind; several watches may have the same kind.
 struct Counted {
     objects: Gauge,
     count: i64,

@@ -1,6 +1,6 @@
 //! Order of resource versions.
 
-/// A `metadata.resourceVersion`. All known servers count upwards, so two numbers can be compared; if one is not a
+/// A `metadata.resourceVersion`. All known servers count upwards, so two numbers can be compared; if either is not a
 /// number, the order is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Revision(Option<u64>);

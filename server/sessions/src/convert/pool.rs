@@ -1,4 +1,4 @@
-//! Groups, between the operations of the core and those of the wire.
+//! Groups, between the operations of the core and the wire's.
 
 use std::collections::HashMap;
 

@@ -51,7 +51,7 @@ pub(super) async fn invoke(
     Ok(response)
 }
 
-/// What may be shown of an operation.
+/// The parts of an operation that may be shown.
 fn without_user_data(mut sent: Operation) -> Operation {
     use operation::Request::{CreateMachine, CreatePool, InitializeMachine, UpdatePool};
     let bootstrap = match &mut sent.request {
@@ -67,7 +67,7 @@ fn without_user_data(mut sent: Operation) -> Operation {
     sent
 }
 
-/// The driver's own failure is an answer; one that the core speaks of is trouble on the way.
+/// The driver's own failure is an answer; a failure from the core is trouble on the way.
 fn verdict(failure: Failure) -> Result<invoke_response::Outcome, Status> {
     let Some(code) = Reason::from_word(&failure.reason).and_then(on_the_way) else {
         return Ok(invoke_response::Outcome::Error(convert::error(failure)));

@@ -40,16 +40,16 @@ const ANSWER_BYTES: usize = 80 << 20;
 /// Longest reason for a drain or a close, in bytes.
 const REASON_BYTES: usize = 256;
 
-/// Who calls, for the log. Put it into the extensions of the request.
+/// The caller, for the log. Put it into the extensions of the request.
 #[derive(Debug, Clone)]
 pub struct Caller(pub String);
 
-/// What the debug service needs besides the sessions.
+/// The debug service's needs besides the sessions.
 #[derive(Clone)]
 pub struct AdminOptions {
     /// Machines by name.
     pub targets: Arc<dyn Targets>,
-    /// What is known of orphans.
+    /// The known orphans.
     pub orphans: Arc<dyn OrphanDesk>,
     /// Whether this core leads.
     pub leading: watch::Receiver<bool>,

@@ -20,7 +20,7 @@ pub trait OrphanDesk: Send + Sync + 'static {
     fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>>;
 }
 
-/// What is known of orphans.
+/// The known orphans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OrphanReport {
     /// The longest known first.
@@ -68,7 +68,7 @@ pub struct ReportedOrphan {
     pub kept: String,
 }
 
-/// What becomes of an orphan.
+/// The fate of an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanFate {
     /// A first list showed the orphan; another list must confirm it.

@@ -285,7 +285,7 @@ fn address(
     Ok((provider, session))
 }
 
-/// No session fits what was asked for.
+/// No session fits the request.
 pub(super) fn no_session() -> Status {
     Status::not_found(
         "there is no such session; ListSessions (`ostler drivers ls`) shows those that there are",

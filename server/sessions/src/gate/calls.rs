@@ -18,10 +18,10 @@ use tower::{Layer, Service};
 use super::Turn;
 use super::guarded::Admitted;
 
-/// Bytes of the requests of one call that is no long stream of the service. The largest honest one,
-/// a long session of reflection, has a tenth; what is not read yet is bounded by [`WINDOW`].
+/// Most bytes of the requests of a call that is no long stream of the service. The largest honest call, a long session
+/// of reflection, has a tenth; [`WINDOW`] bounds unread bytes.
 const REQUEST_BYTES: usize = 64 << 10;
-/// What a peer may send on a connection before it is read, in bytes.
+/// Bytes that a peer may send on a connection before they are read.
 pub(crate) const WINDOW: u32 = 256 << 10;
 
 /// Calls that a connection may have open, as many as RFC 9113 recommends at least. Even a call refused immediately
@@ -36,8 +36,8 @@ pub fn bounded_server() -> Server {
     server.http2_max_local_error_reset_streams(Some(RESETS))
 }
 
-/// Lets calls learn of the [`Pass`](super::Pass) of their connection, and bounds those that are not
-/// authenticated. `C` is what the connections say of themselves.
+/// Gives calls the [`Pass`](super::Pass) of their connection, and bounds unauthenticated calls. `C` is the connections'
+/// own information.
 pub struct GateLayer<C> {
     /// Calls with this path prefix are authenticated by the service itself.
     own: &'static str,
@@ -47,8 +47,8 @@ pub struct GateLayer<C> {
 }
 
 impl<C> GateLayer<C> {
-    /// Calls of service `own`, written as `/name/`, are authenticated; `stream` is the path of the
-    /// one among them whose requests have no end.
+    /// Calls of service `own`, written as `/name/`, are authenticated; `stream` is the path of the call whose requests
+    /// have no end.
     pub fn new(own: &'static str, stream: &'static str) -> Self {
         Self { own, stream, info: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! What is counted at a gate.
+//! The counters of a gate.
 
 use std::sync::{Arc, Weak};
 
@@ -16,7 +16,7 @@ struct OfReason {
     reason: &'static str,
 }
 
-/// The counters of one gate.
+/// The counters of a gate.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     refused: Family<OfReason, Counter>,
@@ -45,7 +45,7 @@ pub(super) fn register(gate: &Arc<Inner>, registry: &mut Registry) {
     registry.register_collector(Box::new(Now(Arc::downgrade(gate))));
 }
 
-/// Who is connected at the time of a scrape.
+/// The connections at the time of a scrape.
 #[derive(Debug)]
 struct Now(Weak<Inner>);
 

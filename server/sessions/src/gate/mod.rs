@@ -1,9 +1,9 @@
 //! How many may be connected, and for how long without saying who they are.
 //!
-//! A connection is *unknown* until one of its calls has been authenticated. The unknown ones share a
-//! small pool in which no connection can stay: each has little time, and when the pool is full, the
-//! oldest of the host that has most of them goes. So there is always a place for a driver that
-//! comes. The known ones are bounded for each principal and altogether.
+//! A connection is *unknown* until a call of it has been authenticated. Unknown connections share a small pool in which
+//! no connection can stay: each has little time, and when the pool is full, the oldest connection of the host with most
+//! of them goes. So there is always a place for a driver that comes. Known connections are bounded for each principal
+//! and altogether.
 
 mod calls;
 mod guarded;
@@ -29,14 +29,14 @@ pub use self::guarded::Guarded;
 use self::metrics::Metrics;
 use crate::Peer;
 
-/// Most unknown connections of one listener. An honest driver is unknown for milliseconds; strangers can make the core
+/// Most unknown connections of a listener. An honest driver is unknown for milliseconds; strangers can make the core
 /// hold this number times the buffers of a connection.
 const UNKNOWN: usize = 128;
 /// Fewest connections that a listener is of use with.
 const FEWEST: usize = 8;
-/// Connections of one principal. A driver needs one connection, each replica another.
+/// Connections of the same principal. A driver needs one connection, each replica another.
 const OF_ONE_PRINCIPAL: usize = 64;
-/// Calls of one connection at work without a known caller: health, reflection, and calls in authentication.
+/// Calls of a connection at work without a known caller: health, reflection, and calls in authentication.
 const CALLS: usize = 8;
 
 /// How many connections a listener holds, and for how long unknown ones.
@@ -178,7 +178,7 @@ impl Gate {
         Self(Arc::new(Inner { rules, table: Mutex::default(), metrics: Metrics::default() }))
     }
 
-    /// Registers what is counted, once, under `name`.
+    /// Registers the counters, once, under `name`.
     pub fn register_metrics(&self, name: &str, registry: &mut Registry) {
         metrics::register(&self.0, registry.sub_registry_with_prefix(name));
     }
@@ -328,7 +328,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// What the calls of a connection know of its place; among the extensions of each.
+/// The calls' handle on the place of their connection; among the extensions of each call.
 #[derive(Debug, Clone)]
 pub struct Pass {
     gate: Gate,
@@ -387,7 +387,7 @@ impl Drop for Asking {
     }
 }
 
-/// One of the [`CALLS`].
+/// A turn among the [`CALLS`].
 #[derive(Debug)]
 struct Turn(Arc<Place>);
 

@@ -2,14 +2,15 @@
 //! before.
 //!
 //! The danger is an operation of the earlier core that still runs in a driver which is not back
-//! yet, while another instance of that driver is: asked by a read, that one finds no instance, and
-//! a second create would follow. Every mutation has its intent written down before it is sent, so
-//! only targets with an intent of an earlier term are in that danger. For them the controllers
-//! decide nothing while the window is open and no driver has resumed the operation; once one
-//! has, it is adopted, and there is nothing left to wait for. All other targets go on immediately.
+//! yet, while another instance of that driver is: asked by a read, the other instance finds
+//! nothing, and a second create would follow. Every mutation has its intent written down before it
+//! is sent, so only targets with an intent of an earlier term are in that danger. For them the
+//! controllers decide nothing while the window is open and no driver has resumed the operation;
+//! once one has, it is adopted, and there is nothing left to wait for. All other targets go on
+//! immediately.
 //!
-//! The window ends by time, not with the first session of the provider: of two instances the one
-//! that holds the operation may be the second.
+//! The window ends by time, not with the first session of the provider: of two driver instances the
+//! second may hold the operation.
 
 use ostler_api::ProviderName;
 use std::time::Duration;

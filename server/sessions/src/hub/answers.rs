@@ -1,4 +1,4 @@
-//! From the driver to the controllers: accepted, progress, pages, results, and what is overdue.
+//! From the driver to the controllers: acceptance, progress, pages, results, and timeouts.
 
 use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
@@ -17,8 +17,7 @@ use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
 
 pub(crate) const CHECKPOINT_BYTES: usize = 4 << 10;
-/// Times for acceptance that may pass without it before the session ends: of operations in a row,
-/// or of one.
+/// Missed times for acceptance before the session ends: of operations in a row, or of the same operation.
 const NOT_ACCEPTED: u32 = 3;
 
 /// Code, reason and message of a failure that the core speaks of.
@@ -132,7 +131,7 @@ impl Hub {
         self.count(Count::Throttled { provider: provider.clone() });
     }
 
-    /// A result that is here already, or that is not waited for any more.
+    /// A result that is here already, or is not awaited any more.
     fn repeated(&mut self, key: SessionKey, id: &OperationId) {
         if self.looks() && !self.ended.contains(id.as_str()) {
             return; // kept for the core that asked

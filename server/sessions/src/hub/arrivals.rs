@@ -6,7 +6,7 @@ use std::time::Duration;
 use lru::LruCache;
 use tokio::time::Instant;
 
-/// What a principal may spend on streams: one in every `interval`, and `burst` of them in a row.
+/// A principal's budget for streams: one in every `interval`, and `burst` of them in a row.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     interval: Duration,

@@ -266,8 +266,8 @@ impl Hub {
         }
     }
 
-    /// The target is gone: its outcome is dropped, or will be. Until then the driver works on it, and the target is
-    /// not idle. What would make an instance for it and was not sent yet is not sent at all.
+    /// The target is gone: its outcome is dropped, or will be. Until then the driver works on it, and the target is not
+    /// idle. An unsent operation that would make an instance for the target is not sent at all.
     pub(crate) fn abandon(&mut self, now: Instant, target_uid: &str) {
         let Some(id) = self.slots.get(target_uid).cloned() else { return };
         let operation = self.operations.get(&id);

@@ -28,9 +28,9 @@ impl Hub {
         self.sessions.iter().find(|(_, session)| session.id == id).map(|(key, _)| *key)
     }
 
-    /// For how long a session may live: what it was opened with must be good all the time, and not all sessions of a
-    /// core may end in the same moment. `None`: nothing ends the session; a driver that forgets its operations at a
-    /// loss would pay for a new session with them.
+    /// For how long a session may live: its credentials must be valid all the time, and not all sessions of a core may
+    /// end in the same moment. `None`: nothing ends the session; a driver that forgets its operations at a loss would
+    /// pay for a new session with them.
     pub(super) fn max_age(
         &self,
         id: &str,
@@ -41,7 +41,7 @@ impl Hub {
         let tenth = timing.max_age / 10;
         let age = timing.max_age.saturating_sub(tenth) + (2 * tenth).mul_f64(frames::part_of(id));
         let Some(expires_in) = expires_in else { return retains.then_some(age) };
-        // A token that ends within the margin is used for half of what is left.
+        // A token that ends within the margin is used for half of the remaining time.
         let usable = expires_in.saturating_sub(timing.token_margin).max(expires_in / 2);
         Some(age.min(usable).max(MIN_AGE))
     }

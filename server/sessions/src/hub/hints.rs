@@ -1,5 +1,5 @@
-//! What drivers tell of instances without being asked. The core only looks for it, so one more or less
-//! does no harm; a driver that tells too much is not listened to.
+//! Drivers' unasked reports on instances. A report only makes the core look, so one more or less does no harm; a driver
+//! with too many reports is ignored.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ pub(super) enum Leadership {
     Leads { term: Term },
     /// It still does, for a moment: nothing is sent any more, and what drivers look up they may answer.
     Ends { term: Term },
-    /// The core leads nothing: drivers are only asked what there is.
+    /// The core leads nothing: drivers are only asked for their instances.
     Looks,
     /// The core is going: it led, or never will.
     Over,

@@ -11,7 +11,7 @@ use foldhash::fast::{FixedState, FoldHasher};
 pub(crate) struct Quick(FixedState);
 
 impl Default for Quick {
-    /// With a seed of its own, from where those of the standard library come from: a simulated life is the same each time.
+    /// With a seed of its own, from the source of the standard library's seeds: a simulated life is the same each time.
     fn default() -> Self {
         Self(FixedState::with_seed(RandomState::new().hash_one(())))
     }

@@ -1,11 +1,10 @@
-//! What the core knows of drivers and operations, and every decision about them.
+//! The core's knowledge of drivers and operations, and every decision about them.
 //!
-//! Pure: time comes in, [`Effect`]s go out, nothing waits. The shell around it moves frames and
-//! runs the clock. Two things are kept apart here: *sessions* (live streams, their roles, what was
-//! lost with them) and *operations* (queued, sent, away with a lost session, finished). An
-//! operation is always in exactly one of these places, and leaves it with an outcome (INV-8). A
-//! target has at most one slot, so never two mutations (INV-1). Everything here is bounded by
-//! [`crate::Limits`] (INV-10). `model.rs` checks all of it after every step of generated histories.
+//! Pure: time comes in, [`Effect`]s go out, nothing waits. The shell around it moves frames and runs the clock. Two
+//! things are kept apart here: *sessions* (live streams, their roles, the losses with them) and *operations* (queued,
+//! sent, away with a lost session, finished). An operation is always in exactly one of these places, and leaves the
+//! place with an outcome (INV-8). A target has at most one slot, so never two mutations (INV-1). Everything here is
+//! bounded by [`crate::Limits`] (INV-10). `model.rs` checks all invariants after every step of generated histories.
 
 mod adoption;
 mod answers;
@@ -71,7 +70,7 @@ pub(crate) type LostKey = SessionKey;
 /// The id of an operation.
 pub(crate) use ostler_api::OperationId;
 
-/// What is to be done outside.
+/// An action for the shell.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a frame.
@@ -86,7 +85,7 @@ pub(crate) enum Effect {
     Publish(SessionEvent),
 }
 
-/// What is to be done outside, in any order, once the hub is free for others.
+/// An action for the shell, in any order, once the hub is free for others.
 #[derive(Debug)]
 pub(crate) enum Later {
     /// Count an event.
@@ -120,14 +119,14 @@ pub(crate) enum Count {
     HintDropped { provider: ProviderName, reason: &'static str },
     /// A stream was turned away before it said anything.
     TurnedAway { reason: &'static str },
-    /// A session ended; `reason` is that of the core, or `STREAM_ENDED`.
+    /// A session ended; `reason` is the core's, or `STREAM_ENDED`.
     Closed { provider: ProviderName, reason: &'static str },
 }
 
 /// More than a core has providers. A forgotten provider has its bursts again.
 const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What the core knows of drivers and operations.
+/// The core's knowledge of drivers and operations.
 #[derive(Debug)]
 pub(crate) struct Hub {
     options: SessionsOptions,
@@ -149,8 +148,8 @@ pub(crate) struct Hub {
     operations: Map<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: Map<Uid, OperationId>,
-    /// By class: its secret when the class was last sent or read. Only invalidations are lost with one that is
-    /// dropped: a driver that asks for a stale secret is told so.
+    /// By class: its secret when the class was last sent or read. A dropped entry costs only invalidations: a driver
+    /// that asks for a stale secret is told so.
     secrets: LruCache<String, Revision>,
     ended: Ended,
     timers: Timers,
@@ -159,7 +158,7 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Nothing is known. `records`: what is written down of operations.
+    /// Nothing is known. `records`: the recorded operations.
     pub(crate) fn new(options: SessionsOptions, records: Records) -> Self {
         let timing = &options.timing;
         let classes = NonZeroUsize::new(options.limits.class_revisions);
@@ -188,13 +187,13 @@ impl Hub {
         }
     }
 
-    /// Gives `done`, which is empty, for what is to be done since the last call. Two buffers go to
-    /// and fro, so that none is made for every frame.
+    /// Swaps `done`, which is empty, with the effects since the last call. Two buffers go to and fro, so that none is
+    /// made for every frame.
     pub(crate) fn swap_effects(&mut self, done: &mut Vec<Effect>) {
         std::mem::swap(&mut self.effects, done);
     }
 
-    /// What is to be done once the hub is free for others.
+    /// The actions for later, once the hub is free for others.
     pub(crate) fn take_later(&mut self) -> Vec<Later> {
         std::mem::take(&mut self.later)
     }

@@ -43,11 +43,11 @@ struct World {
     now: Instant,
     /// Live streams, and their instances.
     streams: BTreeMap<SessionKey, u8>,
-    /// What each instance was sent and did not see acknowledged.
+    /// The operations that each instance was sent, without a seen acknowledgement.
     held: BTreeMap<(u8, String), HeldState>,
     /// Every operation that was accepted for dispatch, and how many outcomes it had.
     outcomes: HashMap<String, u32>,
-    /// Those that a driver brought along and an earlier core wrote down.
+    /// Operations brought along by a driver and recorded by an earlier core.
     strange: HashSet<String>,
     /// The controllers' knowledge of running operations, from events in order.
     told: HashMap<String, Told>,
@@ -57,7 +57,7 @@ struct World {
     next: u32,
     /// Where each stream stood after the last step.
     stages: BTreeMap<SessionKey, Stage>,
-    /// What each session did not list in its last answer to a heartbeat.
+    /// The operations missing in each session's last answer to a heartbeat.
     unlisted: BTreeMap<SessionKey, HashSet<String>>,
 }
 

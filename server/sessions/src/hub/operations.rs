@@ -16,7 +16,7 @@ use super::queue::Ticket;
 use super::{LostKey, SessionKey};
 use crate::{ClassContent, audit};
 
-/// What a driver answered, or why there is no answer.
+/// A driver's answer, or the reason for its absence.
 pub(crate) type Answer = Result<operation_result::Response, Failure>;
 
 /// The receiver of the outcome.
@@ -115,7 +115,7 @@ impl Op {
         }
     }
 
-    /// When something is to be done about it, if nothing is heard of it.
+    /// When to act on the operation, if nothing is heard.
     pub(crate) fn due(&self) -> Instant {
         self.accept_by.map_or(self.ends, |accept_by| accept_by.min(self.ends))
     }

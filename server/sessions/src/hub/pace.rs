@@ -66,7 +66,7 @@ mod tests {
             sent.push((now - start).as_secs());
         }
         assert_eq!(sent, [0, 0, 0, 2, 4]);
-        // A long rest earns the burst again, and no more than that.
+        // A long rest earns the burst again, and no more.
         let rested = now + seconds(3600);
         for _ in 0..3 {
             assert_eq!(pace.next(rested), None);

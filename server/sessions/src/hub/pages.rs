@@ -8,7 +8,7 @@ use ostler_proto::v1alpha1::{
 
 use crate::convert::{ADDRESSES, VIOLATIONS, few};
 
-/// The pages of one list so far.
+/// The pages of a list so far.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u32,
@@ -66,7 +66,7 @@ impl Pages {
         response: &mut Response,
         limits: (usize, usize),
     ) -> Result<(), PageFault> {
-        // Records of another kind than the answer's are none of it.
+        // Records of another kind than the answer's do not belong to the list.
         let none = |others: bool| if others { Err(PageFault::Mixed) } else { Ok(()) };
         match response {
             Response::ListMachines(list) => {
@@ -125,7 +125,7 @@ impl Pages {
     }
 }
 
-/// What a page takes in memory, after each record has lost what a single answer would lose.
+/// A page's size in memory, after each record has lost the parts that a single answer would lose.
 fn memory_of(page: &mut OperationPage) -> usize {
     page.machines.iter_mut().for_each(cut);
     for pool in &mut page.pools {

@@ -49,10 +49,11 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
-/// One in so many is taken by age alone, so that nothing waits for ever behind what is more urgent.
+/// One operation in so many is taken by age alone, so that nothing waits for ever behind more
+/// urgent ones.
 const BY_AGE: u32 = 4;
 
-/// The queue of one provider.
+/// The queue of a provider.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Ticket, (OperationId, usize)>,

@@ -181,7 +181,7 @@ impl Hub {
         self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
     }
 
-    /// What every driver is told.
+    /// The welcome for every driver.
     fn welcome(&self) -> Welcome {
         let timing = &self.options.timing;
         Welcome {

@@ -52,9 +52,8 @@ impl Hub {
         self.queue_again(now, id);
     }
 
-    /// Puts an operation that no driver began, and that is nowhere now, back into the queue. It waits
-    /// no longer in all than it might have waited before it was sent first, so it does not go round for
-    /// ever.
+    /// Puts an operation that no driver began back into the queue; the operation has no place now. It waits no longer
+    /// in all than it might have waited before it was sent first, so it does not go round for ever.
     pub(super) fn queue_again(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         if operation.cancelled {

@@ -20,7 +20,7 @@ use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
 use crate::{RecordedOperation, SessionEvent, convert};
 
-/// What the core makes of a held operation.
+/// The core's ruling on a held operation.
 enum Ruling {
     /// The operation was sent from here, and is wanted.
     Kept(Verdict),
@@ -50,7 +50,7 @@ impl Hub {
         if !away.is_empty() {
             outcome = ResumeOutcome::Resumed;
         }
-        // What still runs goes first: when both a running operation and a finished one claim a
+        // Running operations go first: when both a running operation and a finished one claim a
         // target, the finished one is older and was recorded by the core that sent the other.
         held.sort_by_key(|operation| operation.state() != HeldState::Running);
         let mut verdicts = Vec::with_capacity(held.len());

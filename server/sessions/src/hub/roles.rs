@@ -16,8 +16,8 @@ use crate::session::outbox::Room;
 impl Hub {
     /// Settles who is active, tells drivers and controllers, and sends what waits.
     ///
-    /// The first that is ready is active, and stays while it can: another takes over when its
-    /// stream ends, when it drains, and when it is not ready for a while and the other one is.
+    /// The first ready session is active, and stays so while it can: another session takes over when the active stream
+    /// ends, when it drains, and when it is not ready for a while and the other one is.
     pub(super) fn assign_role(&mut self, now: Instant, provider: &ProviderName) {
         let Some(record) = self.providers.get(provider) else { return };
         let before = record.active;

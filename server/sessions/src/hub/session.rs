@@ -62,7 +62,7 @@ pub(crate) struct Session {
     pub(crate) not_accepted: u32,
 }
 
-/// What a driver works on.
+/// The running operations of a driver.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     ids: Set<OperationId>,
@@ -217,7 +217,7 @@ impl Provider {
         }
     }
 
-    /// Which operations wait though `session` has credit.
+    /// The operations that wait though `session` has credit.
     pub(crate) fn held<'a>(
         &self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What the debug service shows of sessions and operations.
+//! The debug service's view of sessions and operations.
 
 use ostler_api::ProviderName;
 

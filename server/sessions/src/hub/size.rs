@@ -1,4 +1,4 @@
-//! What may go into a frame. Checked before anything is queued.
+//! The limits of a frame. Checked before anything is queued.
 
 use ostler_proto::v1alpha1::{
     CreateMachineRequest, CreatePoolRequest, InitializeMachineRequest, Operation,
@@ -16,8 +16,7 @@ const REST: usize = 64 << 10;
 /// Sequence numbers, tag and length of the frame around an operation.
 const ENVELOPE: usize = 64;
 
-/// The size of an operation, if every part of it is within its limit and the whole within
-/// `frame` bytes.
+/// The size of an operation, if every part is within its limit and the whole within `frame` bytes.
 pub(crate) fn check(
     operation: &Operation,
     class: Option<&ClassContent>,

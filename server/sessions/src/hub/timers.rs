@@ -18,7 +18,7 @@ pub(crate) enum Timer {
     Heartbeat(SessionKey),
     /// Acknowledgements that wait for another frame of a session.
     Flush(SessionKey),
-    /// What [`Op::due`](super::Op::due) says. After an acceptance or a loss, the operation has a later timer.
+    /// The time of [`Op::due`](super::Op::due). After an acceptance or a loss, the operation has a later timer.
     Operation(OperationId),
     /// The return of a driver that was lost.
     Resume(LostKey),

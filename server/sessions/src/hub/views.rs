@@ -39,7 +39,7 @@ impl Scope {
     }
 }
 
-/// Why a driver gets no class or secret, as far as that is about its own session.
+/// Why a driver gets no class or secret, as far as its own session is the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// The principal has no such session.

@@ -18,7 +18,7 @@ use super::unix::Bound;
 use crate::{Gate, Peer, PeerProcess};
 
 /// TLS connections whose handshake is not over, each a file descriptor. The oldest goes when a
-/// quarter of it is taken: what a crowd of strangers can take is bounded, and keeps no driver out.
+/// quarter of the limit is taken: strangers can take only a bounded part, and keep no driver out.
 pub(super) const HANDSHAKES: usize = 256;
 /// Limit of a handshake; a healthy one takes milliseconds.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const TLS_HANDSHAKE: u8 = 22;
 /// Where accepted connections go.
 pub(super) type Accepted = mpsc::Sender<Connection>;
 
-/// What the accept loops share.
+/// The shared state of the accept loops.
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) accepted: Accepted,

@@ -1,4 +1,4 @@
-//! What is counted at the door.
+//! The counters at the door.
 
 use std::io;
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ impl Metrics {
     }
 }
 
-/// What is true of the certificate at the time of a scrape.
+/// The state of the certificate at the time of a scrape.
 #[derive(Debug)]
 struct OfCertificate(Weak<ServerTls>);
 

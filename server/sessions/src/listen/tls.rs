@@ -17,7 +17,7 @@ use super::certificate;
 
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_secs(5);
-/// Largest file that is read; a bundle of all public CAs has a quarter of it.
+/// Largest readable file; a bundle of all public CAs has a quarter of the limit.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// The files that TLS is made of.
@@ -105,7 +105,7 @@ impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read, is not what it should be, or the certificate is not valid now.
+    /// A file cannot be read, has the wrong content, or the certificate is not valid now.
     pub async fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let seen = read_all(&files).await?;
         let (config, not_after) = build(&files, &seen, unix_now())?;
@@ -123,8 +123,8 @@ impl ServerTls {
         self.locked(|state| state.failures)
     }
 
-    /// Looks at the files now; new connections then see what they say. Connections that are there
-    /// go on. Files that cannot be used change nothing.
+    /// Looks at the files now; new connections then see the new content. Existing connections go on. Files that cannot
+    /// be used change nothing.
     pub async fn refresh(&self) {
         self.refresh_at(unix_now()).await;
     }

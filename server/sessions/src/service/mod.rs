@@ -63,7 +63,7 @@ struct Service {
 }
 
 impl Service {
-    /// Who calls, and from where.
+    /// The caller, with its address.
     async fn caller<T>(&self, request: &Request<T>) -> Result<(Principal, String), Status> {
         // Before anything is looked up for a driver that is to go elsewhere.
         self.shell.with(|hub, _| hub.leads()).map_err(|close| close.status())?;
@@ -150,7 +150,7 @@ impl DriverService for Service {
     }
 }
 
-/// What became of a read, for the audit log.
+/// The outcome of a read, for the audit log.
 fn outcome<T>(read: &Result<T, Status>) -> &'static str {
     match read {
         Ok(_) => "ok",

@@ -143,8 +143,8 @@ fn clock_ahead(frame: &RegisterRequest, now: SystemTime) -> Option<i64> {
     theirs.map(|theirs| millis(theirs).saturating_sub(millis(now.into())))
 }
 
-/// Whether a frame came but could not be read. An error with a cause is one of the connection:
-/// then the driver is gone, whatever the code says.
+/// Whether a frame came but could not be read. An error with a cause is an error of the connection: then the driver is
+/// gone, whatever the code says.
 fn is_unreadable(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
 }

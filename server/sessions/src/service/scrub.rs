@@ -41,7 +41,7 @@ pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mu
     }
 }
 
-/// A free text and how many bytes of it are kept at most.
+/// A free text and its longest kept size in bytes.
 struct Text<'a> {
     said: &'a mut String,
     most: usize,

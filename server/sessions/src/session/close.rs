@@ -105,7 +105,7 @@ impl Close {
         Self::new("NOT_LEADER", Code::Unavailable, true, message)
     }
 
-    /// The driver would take instances of a previous cluster id for those of another cluster.
+    /// The driver would take instances of a previous cluster id for another cluster's.
     pub(crate) fn unknown_cluster_ids() -> Self {
         let message = "this core has previous cluster ids, and this driver does not know them: every machine would be made a second time; update the driver, or start the core without --previous-cluster-ids once all instances are adopted";
         Self::violation("UNKNOWN_CLUSTER_IDS", message)

@@ -1,4 +1,4 @@
-//! What a Hello must say.
+//! The required content of a Hello.
 
 use ostler_api::{ProviderIdComparison, ProviderName};
 use std::collections::BTreeSet;
@@ -115,7 +115,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     })
 }
 
-/// What a later version of the contract may say is taken for the strictest.
+/// An unknown value of a later contract counts as the strictest.
 const fn comparison(said: proto::ProviderIdComparison) -> ProviderIdComparison {
     match said {
         proto::ProviderIdComparison::Unspecified | proto::ProviderIdComparison::Exact => {

@@ -19,7 +19,7 @@ use crate::tail::Tap;
 /// Most acknowledgements in a frame: with the longest ids it stays below the 64 KiB of the contract.
 const ACKNOWLEDGED: usize = 200;
 
-/// What bounds the number of frames of a sort.
+/// The limit on the number of frames of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     /// The limit of the outbox: the core says such things by itself, now and then.
@@ -34,7 +34,7 @@ pub(crate) enum Room {
     Unhurried,
 }
 
-/// The outbox of one session; clones are the same outbox.
+/// The outbox of a session; clones are the same outbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     state: Arc<Mutex<State>>,
@@ -53,7 +53,7 @@ struct State {
     since: Instant,
     end: End,
     reader: Option<Waker>,
-    /// Who waits for room for answers.
+    /// The task waiting for room for answers.
     writer: Option<Waker>,
 }
 
@@ -118,7 +118,7 @@ impl Outbox {
         true
     }
 
-    /// What has waited for company goes now.
+    /// Frames that waited for company go now.
     pub(crate) fn flush(&self) {
         let mut state = self.state.lock();
         if !state.waiting.is_empty() {
@@ -126,10 +126,9 @@ impl Outbox {
         }
     }
 
-    /// Resolves once there is room for an answer, or the stream is over. A driver may come back with
-    /// hundreds of results that all want an answer, and read none of them before it has written the
-    /// last: that is a burst, and no reason to end the session. A driver that goes on without
-    /// reading is found by [`Outbox::stalled`].
+    /// Resolves once there is room for an answer, or the stream is over. A driver may come back with hundreds of
+    /// results that all want an answer, and read no answer before it has written the last result: that is a burst, and
+    /// no reason to end the session. A driver that goes on without reading is found by [`Outbox::stalled`].
     pub(crate) async fn room(&self) {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();

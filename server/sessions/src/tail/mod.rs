@@ -161,7 +161,7 @@ impl Drop for Frames {
     }
 }
 
-/// Where the frames of one stream pass by.
+/// The point where the frames of a stream pass by.
 #[derive(Debug, Clone)]
 pub(crate) struct Tap {
     tail: Arc<Tail>,

@@ -1,8 +1,8 @@
 //! The pods leave a Node: the same drain for every purpose.
 //!
-//! Each pass is short: it asks for what can be asked for now, says what is left, and rests. One
-//! deadline counts from when the drain was asked for; after it, or when the operator or a lost Node
-//! asks for it, pods are deleted without grace and not waited for.
+//! Each pass is short: it makes the requests possible now, reports the rest, and rests. One deadline counts from when
+//! the drain was asked for; after it, or when the operator or a lost Node asks for it, pods are deleted without grace
+//! and not waited for.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -76,7 +76,7 @@ pub(crate) fn is_finished(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
     is_for(pass, purpose) && pass.status.drain.as_ref().is_some_and(|drain| drain.finished)
 }
 
-/// A drain for this purpose is not wanted any more, or done with: the next one begins anew.
+/// A drain for this purpose is not wanted any more, or done with: the next drain begins anew.
 pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
     if !is_for(pass, purpose) {
         return;
@@ -142,7 +142,7 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, force: bool) -> Outcome<()> {
     Err(wait(WaitReason::NodeNotCordoned, None, None))
 }
 
-/// Asks the pods to leave. `Ok`: none is waited for any more; whether force was needed for that.
+/// Asks the pods to leave. `Ok`: no pod is waited for any more; with whether force was needed.
 ///
 /// # Errors
 /// Pods are left: the wait for them.
@@ -352,7 +352,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
 
 /// When an eviction that failed is tried again.
 fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
-    /// The API server cannot ask for more: what it waits for may come earlier.
+    /// The API server cannot be asked for more: the awaited event may come earlier.
     const MOST: Duration = Duration::from_mins(2);
     if refusal.lifted {
         return refusal.at;
@@ -364,8 +364,8 @@ fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
     after(refusal.at, said.map_or(usual, |wait| wait.clamp(settings.eviction_retry, MOST)))
 }
 
-/// How many evictions of one pod budgets may refuse before it is deleted without grace. As many as the
-/// drain timeout has room for, or more, is no limit of its own: the deadline comes first.
+/// How many evictions of a pod budgets may refuse before the pod is deleted without grace. As many as the drain timeout
+/// has room for, or more, is no limit of its own: the deadline comes first.
 fn most_tries(pass: &Pass<'_>) -> i32 {
     let own = pass.machine.spec.max_evict_retries.unwrap_or(pass.snap.settings.max_evict_retries);
     let every = pass.snap.settings.eviction_retry_max.as_secs().max(1);

@@ -1,6 +1,6 @@
-//! Whose turn it is among pods with volumes: highest priority first, and the next only when the
-//! volumes of those before have left the Node and are where they are wanted. Pods of one priority
-//! go together; a pod that a budget holds, or that does not end in time, does not hold the others.
+//! The turn of pods with volumes: highest priority first, and the next only when the volumes of the pods before have
+//! left the Node and are where they are wanted. Pods of equal priority go together; a pod held by a budget, or a pod
+//! that does not end in time, does not hold the others.
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -16,15 +16,15 @@ use crate::{
     volume::{VolumesView, is_volume},
 };
 
-/// Volumes that are followed at most. No infrastructure attaches more than 128 to an instance;
-/// what is beyond is not waited for here, but by the step that follows the drain.
+/// Volumes that are followed at most. No infrastructure attaches more than 128 to an instance; the step after the drain
+/// waits for the rest.
 const MOST_VOLUMES: usize = 256;
 
 /// The pods that may be evicted now.
 #[derive(Debug)]
 pub(super) struct EvictionOrder {
     open: Open,
-    /// What pods with volumes wait for.
+    /// The reason for pods with volumes to wait.
     pub(super) hold: Option<Hold>,
 }
 

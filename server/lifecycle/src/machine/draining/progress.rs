@@ -1,4 +1,4 @@
-//! What is left of a drain, in numbers and in words.
+//! The rest of a drain, in numbers and in words.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const MOST_EXAMPLES: usize = 3;
 /// How long after its grace a pod may still be there before a user should look at the kubelet.
 const LATE: Duration = Duration::from_secs(30);
 
-/// What became of a pod in the pass that is being recorded.
+/// The action on a pod in the pass that is being recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
     /// The pod was asked to leave.
@@ -100,7 +100,7 @@ fn add_example(names: &mut Vec<String>, one: String) {
     }
 }
 
-/// What a drain waits for: the worst thing first.
+/// The wait reason of a drain: the worst first.
 pub(crate) fn reason(drain: Option<&DrainProgress>) -> WaitReason {
     match drain {
         Some(drain) if drain.failing > 0 => WaitReason::EvictionFailing,
@@ -119,7 +119,7 @@ pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
     )
 }
 
-/// What is left, for people. `failure`: the first pod whose eviction fails, and why.
+/// The rest of the drain, for people. `failure`: the first pod whose eviction fails, and why.
 pub(crate) fn describe(drain: &DrainProgress, failure: Option<String>) -> String {
     let left = format!("{} left", numbered(drain.pods_left, "pod"));
     if let Some(failure) = failure {
@@ -150,7 +150,7 @@ pub(crate) fn describe(drain: &DrainProgress, failure: Option<String>) -> String
     }
 }
 
-/// When a terminating pod counts as late, holds the next ones no more, or is not waited for any more.
+/// When a terminating pod counts as late, stops holding the next pods, or is not waited for any more.
 pub(super) fn changes_at(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
     let ends_at = pod.ends_at?;
     let limit = pass.machine.skip_wait_for_delete(pass.snap.settings.skip_wait_for_delete);

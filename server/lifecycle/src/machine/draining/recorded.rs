@@ -1,4 +1,4 @@
-//! What came of the evictions of a pass, written into the progress of the drain.
+//! Writes the results of a pass's evictions into the progress of the drain.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Counts what was refused or failed, and names it in the wait. Returns an event if from now on a
-/// person may have to end the wait before its deadline.
+/// Counts refused and failed evictions, and names them in the wait. Returns an event if from now on
+/// a person may have to end the wait before its deadline.
 pub(crate) fn record_evictions<'a>(
     snapshot: &Snapshot,
     results: impl Iterator<Item = (&'a Action, &'a Performed)>,

@@ -1,4 +1,4 @@
-//! Which pods have to leave.
+//! The pods that have to leave.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,10 +49,9 @@ pub(super) fn is_lost(node: &Node, now: Timestamp, settings: &Settings) -> bool 
     health::is_lost(node, now.checked_sub(for_long).unwrap_or(Timestamp::MIN))
 }
 
-/// Whether what follows for want of pods cannot be taken back: a drain of these Nodes would end, or their
-/// instance go whose drain ended some passes ago. What is watched may be a moment old, and a pod that was
-/// bound right before the cordon, or after a user took that back, not seen yet: the API server
-/// itself is to be asked first which pods there are.
+/// Whether a step without pods cannot be taken back: a drain of these Nodes would end, or their instance go after an
+/// earlier drain. The watch may be a moment old, and a pod bound right before the cordon, or after a user took the
+/// cordon back, not seen yet: the API server itself is to be asked first for the pods.
 pub fn is_last_look(
     machine: &Machine,
     settings: &Settings,

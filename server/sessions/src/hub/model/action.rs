@@ -1,14 +1,14 @@
-//! What may happen, and how often.
+//! Possible events, and their frequency.
 
 use ostler_proto::v1alpha1::Readiness;
 use proptest::prelude::*;
 
 use super::TARGETS;
 
-/// A possible event. Numbers pick among what there is.
+/// A possible event. Numbers pick among the existing things.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
-    /// A stream is opened and says Hello as one of three instances. The driver holds its own
+    /// A stream is opened and says Hello as any of three instances. The driver holds its own
     /// operations, or nothing, as after a restart, or operations unknown to this core.
     Dial {
         instance: u8,
@@ -59,7 +59,7 @@ pub(super) enum Action {
     Pass {
         seconds: u16,
     },
-    /// The driver answers a heartbeat, and lists what it works on or nothing at all.
+    /// The driver answers a heartbeat, and lists its running operations or nothing at all.
     Beat {
         session: u8,
         honest: bool,

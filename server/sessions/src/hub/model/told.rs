@@ -5,7 +5,7 @@ use ostler_proto::v1alpha1::Readiness;
 use super::action::{Action, Failing, Holds};
 use super::{Owner, Place, World};
 
-/// What the controllers know about an operation.
+/// The controllers' knowledge about an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Told {
     pub(super) stalled: bool,
@@ -72,7 +72,7 @@ fn an_operation_that_never_arrived_is_told_to_be_lost_no_more() {
     world.end();
 }
 
-/// One that stalled and ended without another word is not shown as stalled.
+/// An operation that stalled and ended without another word is not shown as stalled.
 #[test]
 fn an_operation_that_stalled_and_ended_is_not_stalled() {
     let mut world = with_one_sent();
