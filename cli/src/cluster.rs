@@ -56,7 +56,7 @@ impl Place {
         Ok(config)
     }
 
-    /// The data directory of the `ostler up` whose kubeconfig is read, if it is that of one.
+    /// The data directory of the `ostler up` that wrote the kubeconfig; `None`: no `ostler up` wrote the kubeconfig.
     pub(crate) fn home(&self) -> Option<PathBuf> {
         let of_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from);
         let file = self.file().or_else(of_environment)?;

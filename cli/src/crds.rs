@@ -1,4 +1,4 @@
-//! Our CRDs: `ostler crds` prints them, `ostler up` installs them.
+//! Ostler's CRDs, for `ostler crds` and `ostler up`.
 
 use std::time::Duration;
 

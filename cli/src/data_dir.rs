@@ -1,4 +1,4 @@
-//! The directory in which `ostler up` keeps everything that must outlive it.
+//! The directory in which `ostler up` keeps everything that must outlive the process.
 //!
 //! ```text
 //! DIR/lock                    held while an `up` or a `reset` works here
@@ -17,8 +17,8 @@
 //! DIR/restored                says that this is a copy: `ostler restore` made it from a backup
 //! ```
 //!
-//! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
-//! another user could have put here is refused rather than used.
+//! The directory and its subdirectories belong to this user alone. Tokens, keys and the drivers that are started come from
+//! here, so what another user could have put here is refused rather than used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -36,8 +36,8 @@ use serde::de::DeserializeOwned;
 use crate::driver_choice::DriverChoice;
 use crate::known::{self, ALIASES, DRIVER_ENV, DRIVERS};
 
-/// All that is written here, in the order in which it is removed. The database comes late: without it, it is not known which
-/// instances are left.
+/// Every entry that `up` writes here, in the order of removal. The database comes late: without the database nobody knows
+/// which instances are left.
 const OWN: [&str; 12] = [
     "drivers",
     "kubeconfig",
@@ -236,11 +236,11 @@ impl DataDir {
         self.path.join("restored")
     }
 
-    /// Removes what this program keeps here, then the directory. Returns what else is in it: that stays.
+    /// Removes what this program keeps here, then the directory. Returns the names of foreign files, which stay.
     pub(crate) fn remove(self) -> anyhow::Result<Vec<String>> {
         let unremovable = |path: &Path| format!("{} cannot be removed", path.display());
         for own in OWN.map(|name| self.path.join(name)) {
-            // A write that was cut off leaves its part.
+            // A write that was cut off leaves a `.part` file.
             for path in [own.with_extension("part"), own] {
                 let removed = match fs::symlink_metadata(&path) {
                     Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
@@ -281,7 +281,7 @@ fn make_dir(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("directory {} cannot be created", path.display()))
 }
 
-/// A directory that other users read, and that this program did not make, is not closed to them.
+/// Refuses a directory of another program that other users may read: making it private would lock them out.
 fn refuse_shared(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let unusable = || format!("directory {shown} cannot be used");
@@ -295,7 +295,7 @@ fn refuse_shared(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that a directory is this user's and that no other user may write to it; then makes it unreadable for other users.
+/// Checks that this user owns the directory and no other user may write to it; then makes it unreadable for other users.
 ///
 /// Earlier versions took directories that others may read. Other rights do not make
 /// safe what others may have written.
@@ -359,14 +359,14 @@ pub(crate) fn read_private(path: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Writes a file that only this user may read, whole or not at all. What stood in its place, a link among it, is replaced and
-/// never written through. A file that says this already stays: on a full disk that is all that can be done.
+/// never written through. A file that has this content already stays as it is: a full disk allows no more.
 pub(crate) fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
     if read_private(path).is_ok_and(|found| found.as_deref() == Some(content)) {
         return Ok(());
     }
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
-        // One that was cut off is left; whatever it is, it is not opened.
+        // Removes the part of a write that was cut off, without opening whatever lies there.
         match fs::remove_file(&part) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}

@@ -74,7 +74,7 @@ impl DriverChoice {
         }
     }
 
-    /// What is started; `None`: this program itself.
+    /// The program to start; `None`: this program.
     ///
     /// # Errors
     /// It is not there, or cannot be executed.

@@ -90,7 +90,7 @@ pub(crate) fn are_several<'a>(namespaces: impl Iterator<Item = &'a str>) -> bool
     namespaces.collect::<BTreeSet<_>>().len() > 1
 }
 
-/// At most so many of them, with how many are left out. Those that are not as wanted come first.
+/// At most `most` groups, and how many are left out. Incomplete groups come first.
 pub(crate) fn table(mut groups: Vec<Group>, most: usize) -> (Table, usize) {
     let several = are_several(groups.iter().map(|it| it.namespace.as_str()));
     groups.sort_by_key(Group::is_complete);

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Set,
 }
 
-/// Each with its name, its plural, and short names.
+/// Kinds with their name, plural, and short names.
 const NAMES: [(Kind, &str, &str, &[&str]); 7] = [
     (Kind::Machine, "machine", "machines", &["mc", "ma"]),
     (Kind::Class, "machineclass", "machineclasses", &["mcc"]),
@@ -33,7 +33,7 @@ const NAMES: [(Kind, &str, &str, &[&str]); 7] = [
 ];
 
 impl Kind {
-    /// Its name as kubectl writes it.
+    /// The singular, as kubectl writes it.
     pub(crate) fn singular(self) -> &'static str {
         NAMES.iter().find(|it| it.0 == self).map_or("", |it| it.1)
     }

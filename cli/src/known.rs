@@ -15,7 +15,7 @@ pub(crate) const ALIASES: &str = "aliases.json";
 /// The names of the variables that drivers were ever given.
 pub(crate) const DRIVER_ENV: &str = "driver-env.json";
 
-/// What stands in such a file.
+/// Parses a file that `ostler up` wrote.
 pub(crate) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> anyhow::Result<T> {
     serde_json::from_str(text)
         .with_context(|| format!("{} is not what `ostler up` wrote", file.display()))
@@ -24,7 +24,7 @@ pub(crate) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> anyhow::Res
 /// Checks what a later `ostler up` would read of a file of a data directory.
 ///
 /// # Errors
-/// It would refuse this text.
+/// `ostler up` would refuse the text.
 pub(crate) fn check(name: &str, text: &str) -> anyhow::Result<()> {
     let file = Path::new(name);
     match name {

@@ -1,4 +1,4 @@
-//! The `ostler` command: machines, their API and their drivers on one computer, and tools around them.
+//! The `ostler` command: machines, API and drivers on one computer, and tools.
 //!
 //! Each subcommand is a module with an `Args` and a `run`. Nothing here decides about machines: that is
 //! the core's (`ostler-server`).
@@ -133,7 +133,7 @@ fn is_for_one_thread(command: &Command) -> bool {
 
 async fn run(command: Command) -> ExitCode {
     let result = match command {
-        // It tells events itself.
+        // `up` tells events itself.
         Command::Up(args) => match log::start(&format!("warn,{EVENT_LOG}=off"), &args.audit) {
             Ok(log) => {
                 let outcome = Box::pin(up::run(args)).await;

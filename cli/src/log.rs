@@ -42,7 +42,7 @@ impl Write for Diagnostics {
     }
 }
 
-/// Writes a record, which comes whole, with the line break at its end as its only one.
+/// Writes a whole record, whose only line break is at its end.
 fn record(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let text = String::from_utf8_lossy(bytes);
     writeln!(out, "{}", terminal::line(text.trim_end_matches('\n')))

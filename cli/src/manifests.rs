@@ -12,7 +12,7 @@ use ostler_api::names::annotation::LAST_APPLIED_CONFIGURATION;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// One object of a file, with where it stands.
+/// One object of a file, with its place in the file.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     source: String,
@@ -99,7 +99,7 @@ async fn send(client: &Client, mut object: DynamicObject) -> anyhow::Result<Stri
         .with_context(|| format!("{} {} is not served here", types.api_version, types.kind))?;
     let api = api(client, &object, &resource, &capabilities.scope);
     let label = format!("{} {name}", resource.kind.to_lowercase());
-    // What was applied last would show what is secret; so all its keys are taken for applied ones.
+    // The annotation would show the secret; so all keys of a Secret count as applied.
     let is_secret = types.kind == "Secret";
     if !is_secret {
         let applied = serde_json::to_string(&object)?;

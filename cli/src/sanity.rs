@@ -236,7 +236,7 @@ fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     }
 }
 
-/// Without the `exec` that is written before it anyway.
+/// The command without `exec`, which is written before it anyway.
 fn plain(command: &str) -> &str {
     command.strip_prefix("exec ").unwrap_or(command)
 }

@@ -10,7 +10,7 @@ use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use parking_lot::Mutex;
 
-/// The terminal shows what is between these in one step, if it can.
+/// Between BEGIN and END, a terminal that can do so shows all changes in one step.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 

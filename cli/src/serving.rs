@@ -1,5 +1,5 @@
-//! Which core, if any, looks after a namespace, as far as its Leases show: each names its holder, and which namespaces that
-//! one serves.
+//! The core that serves a namespace, as far as Leases show: a Lease names its holder and the namespaces that the holder
+//! serves.
 
 use std::fmt::{Display, Formatter};
 
@@ -21,7 +21,7 @@ const UP: &str = "ostler-up_";
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     found: Vec<Lease>,
-    /// Whether they are those of all namespaces.
+    /// Whether Leases of all namespaces were read.
     all: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Server {
     Process {
         /// Its name.
         holder: String,
-        /// How long ago it renewed its Lease, if that has expired by the clock of this computer.
+        /// How long ago the holder renewed its Lease, if the Lease has expired by the clock of this computer.
         silent: Option<SignedDuration>,
     },
     /// None.
@@ -48,9 +48,9 @@ pub(crate) enum Server {
 pub(crate) struct Serving {
     /// Its name.
     holder: String,
-    /// The namespaces that it serves.
+    /// The namespaces that the core serves.
     namespaces: String,
-    /// How many seconds ago it renewed its Lease, if that has expired by the clock of this computer.
+    /// How many seconds ago the core renewed its Lease, if the Lease has expired by the clock of this computer.
     silent_for: Option<i64>,
 }
 
@@ -91,7 +91,7 @@ impl Leases {
         leases
     }
 
-    /// Who holds the Lease `name` that stands for `namespace`. One that is alive comes first.
+    /// The holder of the Lease `name` for `namespace`. A live holder comes first.
     pub(crate) fn server(&self, name: &str, namespace: &str, now: Timestamp) -> Server {
         let named = || self.found.iter().filter(|lease| lease.name_any() == name);
         let held = |lease: &Lease| {
@@ -139,7 +139,7 @@ impl Leases {
         leading.filter_map(of).collect()
     }
 
-    /// The cores that are alive, and what they serve.
+    /// The live cores, and the namespaces of each.
     fn others(&self, now: Timestamp) -> Vec<(String, String)> {
         let alive = self.found.iter().filter(|it| it.name_any() == LEADER_LEASE);
         let of = |lease: &Lease| {
@@ -151,7 +151,7 @@ impl Leases {
     }
 }
 
-/// That no core serves `namespace`, and how one is started that does.
+/// Says that no core serves `namespace`, and how to start one.
 fn nobody(namespace: &str, others: &[(String, String)]) -> String {
     let up = others.iter().find(|(holder, _)| holder.starts_with(UP));
     let start = match (up, others) {
@@ -236,7 +236,7 @@ mod tests {
             ),
             (vec![lease("ostler-system", "core-0", Some("a,shop"), 1)], true, None),
             (vec![lease("ostler-system", "core-0", Some("sh*"), 1)], true, None),
-            // One that says nothing serves its own namespace, and perhaps others.
+            // A holder whose Lease names no namespaces serves its own, and perhaps others.
             (vec![lease("shop", "mcm", None, 1)], true, None),
             (vec![lease("other", "mcm", None, 1)], true, None),
             (
@@ -251,7 +251,7 @@ mod tests {
             ),
             // What may be read is the Lease of the namespace itself.
             (vec![lease("shop", "core-0", Some("shop"), 95)], false, Some("start it again")),
-            // Two cores, of which one is dead.
+            // Two cores, a dead and a live one.
             (
                 vec![lease("a", "dead", Some("shop"), 95), lease("b", "alive", Some("shop"), 1)],
                 true,

@@ -80,7 +80,7 @@ fn width(table: &Table) -> usize {
     render(table).lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-/// Of a long name its beginning and its end, by which people tell machines of one set apart.
+/// A long name is cut in the middle: people tell machines of a set apart by the ends of their names.
 fn shortened(name: &str, room: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= room {

@@ -16,7 +16,7 @@ pub(crate) fn lines(text: &str) -> String {
 
 /// Escapes what acts on a terminal or reorders what is read: C0, DEL, C1, separators of lines and paragraphs, marks and overrides of direction.
 ///
-/// From DEL on they are written as JSON writes them, so that what is JSON stays JSON.
+/// Characters from DEL on are escaped as JSON escapes them, so that JSON stays JSON.
 fn visible(text: &str, keep: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

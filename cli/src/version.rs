@@ -65,7 +65,7 @@ async fn api(place: Place) -> anyhow::Result<String> {
     .await
 }
 
-/// What others said, or why they said nothing; `None`: they were not asked.
+/// The answers of the API and the core, or their errors; `None`: not asked.
 #[derive(Debug, Default)]
 struct Versions {
     api: Option<Result<String, String>>,

@@ -1,4 +1,4 @@
-//! What machines wait for, grouped: one problem is one line. Pure.
+//! The waits of machines, grouped: one problem is one line. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::describe::hint;
 use crate::groups::are_several;
 use crate::table::{Table, span};
 
-/// What one machine waits for.
+/// The wait of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Wait<'a> {
     pub(crate) reason: String,
@@ -40,11 +40,11 @@ pub(crate) fn wait(machine: &Machine) -> Option<Wait<'_>> {
 pub(crate) struct Waits {
     pub(crate) reason: String,
     pub(crate) machines: usize,
-    /// The one that waits longest.
+    /// The machine that waits longest.
     pub(crate) oldest: String,
     pub(crate) namespace: String,
     pub(crate) since: Option<Timestamp>,
-    /// What that one says.
+    /// The message of that machine.
     pub(crate) message: Option<String>,
     /// What a person can do about it.
     pub(crate) hint: Option<&'static str>,
@@ -75,9 +75,9 @@ pub(crate) fn grouped<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<Wa
     all
 }
 
-/// Machines at rest that are shown one by one; more are counted.
+/// At most so many machines at rest get a row each; more are counted.
 const MOST_RESTING: usize = 5;
-/// Machines with the same trouble that are shown one by one.
+/// At most so many machines with the same trouble get a row each.
 const MOST_ALIKE: usize = 2;
 
 /// What goes first from a table that is too wide.
@@ -92,8 +92,8 @@ pub(crate) fn rests(machine: &Machine) -> bool {
         && wait(machine).is_none()
 }
 
-/// The machines as a table of at most so many rows, and what is left out. Those on which something goes on come first, and
-/// those with the same trouble are one row.
+/// The machines as a table of at most `most` rows, and the rest in words. Busy machines come first; machines with the same
+/// trouble share one row.
 pub(crate) fn table(machines: &[&Machine], now: Timestamp, most: usize) -> (Table, Vec<String>) {
     let several =
         are_several(machines.iter().map(|it| it.metadata.namespace.as_deref().unwrap_or("")));

@@ -1,4 +1,4 @@
-//! What drivers of `ostler up` get from it, and that they end with it.
+//! The environment of drivers of `ostler up`, and that the drivers end with `up`.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -116,7 +116,7 @@ fn a_driver_of_the_adapter_gets_none_of_its_variables_and_no_longer_life() {
         let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0.to_owned()));
         names.filter(|name| name.starts_with(prefix)).collect()
     };
-    // The mark by which all that it starts is found, and where it listens.
+    // The mark by which all processes of the driver are found, and the socket on which the driver listens.
     assert_eq!(names("OSTLER_"), ["OSTLER_PROCESS_TREE", "OSTLER_DRIVER_SOCKET"]);
     assert_eq!(names("CLOUD_PROFILE"), ["CLOUD_PROFILE"]);
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();

@@ -1,9 +1,8 @@
 //! `ostler backup` and `ostler restore`: everything that `up` knows, in one file, and back.
 //!
-//! The format and who checks what of it is [`ostler_apiserver::backup`]. Here the keys are added,
-//! without which the certificates and tokens of nodes would be worth nothing, and a restored API is
-//! marked: it knows nothing of instances that were made after the backup, and must not delete them.
-//! `docs/backup.md` is the page for operators.
+//! [`ostler_apiserver::backup`] documents the format and its checks. Here the keys are added, without which the
+//! certificates and tokens of nodes would be worth nothing, and a restored API is marked: it knows nothing of instances
+//! that were made after the backup, and must not delete them. `docs/backup.md` is the page for operators.
 
 mod restore;
 mod survey;
@@ -33,8 +32,8 @@ use survey::survey;
 
 /// The directory of the API server within the data directory.
 const API: &str = "api";
-/// What `up` keeps besides, and a backup has: they say which drivers and machines there may be, and what `ostler reset` needs to run
-/// these drivers for those machines.
+/// Further files of `up` that a backup has: drivers and machines that are allowed, and the variables with which `ostler reset` runs
+/// their drivers.
 const BESIDES: [&str; 4] = ["drivers.json", "aliases.json", "driver-env.json", "gateway"];
 
 /// Where the backup goes.
@@ -208,7 +207,7 @@ fn begin(
     Ok(encoder)
 }
 
-/// A file that is not in its place yet. Dropped, it is removed.
+/// A new file that is not in its place yet. Removed when dropped.
 struct Part {
     path: PathBuf,
     file: File,
@@ -216,7 +215,7 @@ struct Part {
 }
 
 impl Part {
-    /// Creates it beside its place, for this user alone, and follows no link that is there.
+    /// Creates the part beside its place, for this user alone, and follows no link there.
     fn create(place: &Path) -> anyhow::Result<Self> {
         let name = place
             .file_name()
@@ -234,7 +233,7 @@ impl Part {
         Ok(Self { path, file, placed: false })
     }
 
-    /// Puts it in its place, so that it is there after a power cut, too.
+    /// Renames the part to its place and syncs the directory, so that a power cut does not undo the rename.
     fn put(mut self, place: &Path) -> anyhow::Result<()> {
         let failed = || format!("{} cannot be put in its place", place.display());
         fs::rename(&self.path, place).with_context(failed)?;

@@ -219,7 +219,8 @@ async fn stage(data: &DataDir, file: &Path, found: &Survey, now: Timestamp) -> a
 fn put(data: &DataDir, found: &Survey, now: Timestamp) -> anyhow::Result<Option<PathBuf>> {
     let root = data.path();
     let aside = root.join(format!("before-restore-{}", now.strftime("%Y%m%dT%H%M%S.%fZ")));
-    // The database first: from then on `up` refuses the directory until all of it is there. Also what this backup lacks.
+    // The database first: from then on `up` refuses the directory until all of it is there. Files that this backup lacks
+    // are moved aside as well.
     let names = [API].into_iter().chain(BESIDES);
     let there: Vec<&str> = names.filter(|name| root.join(name).exists()).collect();
     if !there.is_empty() {

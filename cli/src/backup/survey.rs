@@ -1,4 +1,4 @@
-//! Reads a backup from its first line to its last, and says what is in it.
+//! Reads a whole backup and summarizes its content.
 
 use std::fs::File;
 use std::io::BufReader;

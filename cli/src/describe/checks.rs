@@ -68,7 +68,7 @@ fn said(check: &MachineHealthCheck, machine: &Machine, nodes: &[Node], now: Time
     }
 }
 
-/// Why one that is unhealthy has no mark. Replaceable is about machines that nothing controls.
+/// Why an unhealthy machine has no mark. The condition Replaceable concerns only machines without a controller.
 fn held(check: &MachineHealthCheck, machine: &Machine) -> String {
     let controlled = controller(&machine.metadata).is_some();
     let mut all = check.status.iter().flat_map(|status| &status.conditions);

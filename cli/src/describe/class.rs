@@ -1,4 +1,4 @@
-//! A MachineClass and what uses it.
+//! A MachineClass and its users.
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -15,17 +15,17 @@ use super::read::{self, Described};
 use super::sheet::{Page, event_lines};
 use crate::cluster;
 
-/// A class and what uses it, as far as it could be read.
+/// A class and its users, as far as they could be read.
 #[derive(Debug)]
 pub(super) struct Subject {
     found: read::Subject<MachineClass>,
     /// Names, by kind.
     users: [(&'static str, Vec<String>); 4],
-    /// Its machines whose driver refuses it now.
+    /// Machines of the class whose driver refuses the class now.
     refused: Vec<Machine>,
 }
 
-/// Reads a class and what uses it.
+/// Reads a class and its users.
 pub(super) async fn gather(
     client: &Client,
     namespace: &str,
@@ -116,7 +116,7 @@ fn waits(subject: &Subject) -> Vec<String> {
         .to_vec()
 }
 
-/// The page with what it tells.
+/// The page and its data.
 pub(super) fn found(subject: &Subject, now: Timestamp) -> Found {
     let used: Map<_, _> =
         subject.users.iter().map(|(kind, names)| ((*kind).to_owned(), json!(names))).collect();

@@ -1,11 +1,11 @@
-//! One object that is described: its page for people, and the same for scripts.
+//! One described object: a page for people, and data for scripts.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::output::merged;
 
-/// A page, and what it tells of.
+/// A page and its data.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) page: String,
@@ -13,7 +13,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// An object with what it waits for, and with what else the page tells.
+    /// An object with its waits and the other data of the page.
     pub(super) fn new<K: Serialize>(
         page: String,
         object: &K,

@@ -1,4 +1,4 @@
-//! A Machine that is gone: what its events tell, as long as the API keeps them.
+//! A deleted Machine: its events, as long as the API keeps events.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -14,7 +14,7 @@ use super::sheet::{Page, event_lines};
 /// More than of one that is there: nothing else is left.
 const MOST: usize = 50;
 
-/// What is left of it.
+/// The last events of a deleted Machine.
 ///
 /// # Errors
 /// Nothing is.

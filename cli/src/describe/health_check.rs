@@ -1,4 +1,4 @@
-//! A MachineHealthCheck: what it found, and whether a core carries it out.
+//! A MachineHealthCheck: its findings, and whether a core carries it out.
 
 use jiff::Timestamp;
 use ostler_api::MachineHealthCheck;

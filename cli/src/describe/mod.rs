@@ -1,4 +1,4 @@
-//! `ostler describe`: what a machine, or a fleet of them, is doing, what it waits for, and how it got there.
+//! `ostler describe`: what a machine or a fleet is doing, the reason of each wait, and the history.
 //!
 //! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
 

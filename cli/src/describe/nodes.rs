@@ -7,7 +7,7 @@ use ostler_api::Machine;
 use ostler_api::machine::MachineConditionType;
 use ostler_lifecycle::node::provider_id;
 
-/// Every Node of its instance, the one that it joined as first, as far as they can be read.
+/// Every Node of the machine's instance, the Node that the machine joined as first, as far as the Nodes can be read.
 pub(super) async fn of(client: &Client, machine: &Machine) -> Vec<Node> {
     let api = Api::<Node>::all(client.clone());
     let mut all = Vec::new();

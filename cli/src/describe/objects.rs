@@ -1,4 +1,4 @@
-//! Any object that is described, by its kind.
+//! Describes any object, by its kind.
 
 use jiff::Timestamp;
 use kube::Client;

@@ -13,16 +13,16 @@ use super::sheet::{Page, clock, event_lines};
 use super::{hints, nodes};
 use crate::table::span;
 
-/// A machine and what belongs to it, as far as it could be read.
+/// A machine and the objects that belong to it, as far as they could be read.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) machine: Machine,
     pub(super) class: Option<MachineClass>,
-    /// Those of its instance, the one that it joined as first.
+    /// Nodes of the instance, the Node that the machine joined as first.
     pub(super) nodes: Vec<Node>,
-    /// That no core serves its namespace.
+    /// Says that no core serves the namespace of the machine.
     pub(super) unserved: Option<String>,
-    /// What each health check says of it.
+    /// The verdict of each health check on the machine.
     pub(super) checks: Vec<String>,
     /// Oldest first.
     pub(super) events: Vec<Event>,
@@ -90,7 +90,7 @@ fn waiting(page: &mut Page, subject: &Subject, now: Timestamp) {
     page.waits(&waits);
 }
 
-/// What it waits for, and what to do about that.
+/// The reason of the machine's wait, and a hint.
 pub(super) fn waits(subject: &Subject, now: Timestamp) -> Vec<String> {
     let none = MachineStatus::default();
     let status = subject.machine.status.as_ref().unwrap_or(&none);
@@ -126,7 +126,7 @@ pub(super) fn waits(subject: &Subject, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// Of one for which nothing is done.
+/// The text for a machine for which nothing is to be done.
 fn rests(subject: &Subject) -> String {
     match subject.nodes.first().and_then(nodes::closed) {
         Some(why) => format!("nothing; its Node takes no pod that does not tolerate it: {why}"),

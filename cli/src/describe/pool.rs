@@ -1,4 +1,4 @@
-//! A MachinePool with its group and its Machines.
+//! A MachinePool with its group and Machines.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     page.text()
 }
 
-/// The page with what it tells.
+/// The page and its data.
 pub(super) fn found(subject: &Subject, now: Timestamp) -> Found {
     let pool = &subject.found.object;
     let status = pool.status.clone().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn found(subject: &Subject, now: Timestamp) -> Found {
     Found::new(render(subject, now), pool, &waits(subject, &status), rest)
 }
 
-/// What holds it up, with what to do about it.
+/// The obstacle of the pool, with a hint.
 fn waits(subject: &Subject, status: &MachinePoolStatus) -> Vec<String> {
     let blocked = blocked(status).filter(|_| subject.found.unserved.is_none());
     let hint = blocked.and_then(|it| hints::hint(&it.reason.as_str().into()));
@@ -144,7 +144,7 @@ fn blocked(status: &MachinePoolStatus) -> Option<&Condition> {
     })
 }
 
-/// The most important thing that holds it up.
+/// The most important obstacle of the pool.
 fn why(subject: &Subject, status: &MachinePoolStatus) -> Option<String> {
     let Subject { found: read::Subject { object: pool, unserved, .. }, machines } = subject;
     if let Some(unserved) = unserved {

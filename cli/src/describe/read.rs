@@ -39,11 +39,11 @@ pub(super) async fn get<K: Described>(
     found.ok_or_else(|| absent::<K>(namespace, name))
 }
 
-/// An object with what every page tells of it.
+/// An object with the data that every page shows.
 #[derive(Debug)]
 pub(super) struct Subject<K> {
     pub(super) object: K,
-    /// That no core serves its namespace.
+    /// Says that no core serves the namespace of the object.
     pub(super) unserved: Option<String>,
     /// Oldest first.
     pub(super) events: Vec<Event>,
@@ -67,7 +67,7 @@ impl<K> Subject<K> {
 }
 
 impl<K: Serialize> Subject<K> {
-    /// The page with what it tells.
+    /// The page and its data.
     pub(super) fn found(&self, page: String, seen: bool) -> Found {
         let waits: Vec<_> = self.waits(seen).into_iter().collect();
         Found::new(page, &self.object, &waits, json!({ "events": self.events }))

@@ -1,4 +1,4 @@
-//! A MachineReserve: how many machines are ready, for whom, and what holds it up.
+//! A MachineReserve: how many machines are ready, who may take them, and the obstacles.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

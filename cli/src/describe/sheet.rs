@@ -35,7 +35,7 @@ impl Page {
         let _infallible = writeln!(self.text, "{}", format!("{name:<width$}{value}").trim_end());
     }
 
-    /// What is waited for, and lines about that.
+    /// The reason of a wait, and hints.
     pub(super) fn waits(&mut self, lines: &[String]) {
         for (at, line) in lines.iter().enumerate() {
             self.line(if at == 0 { "Waits for" } else { "" }, line);
@@ -85,7 +85,7 @@ pub(crate) fn time_of(event: &Event) -> Option<Timestamp> {
     last.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
 
-/// With its date, unless that is today.
+/// The time, with the date unless the date is today.
 pub(super) fn clock(time: &Time, now: Timestamp) -> String {
     let [time, now] = [time.0, now].map(|it| it.to_zoned(TimeZone::system()));
     let format = if time.date() == now.date() { "%H:%M:%S" } else { "%F %H:%M:%S" };

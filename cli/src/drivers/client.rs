@@ -58,7 +58,7 @@ impl AdminArgs {
         Ok(sessions.map_err(told)?.into_inner())
     }
 
-    /// Which drivers are connected to the core, what they were asked, and the orphans.
+    /// The drivers that are connected to the core, their operations, and the orphans.
     pub(crate) async fn all(&self, home: Option<PathBuf>) -> anyhow::Result<Known> {
         let mut client = self.connect(home).await?;
         let sessions = client.list_sessions(ListSessionsRequest::default()).await;

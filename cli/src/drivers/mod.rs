@@ -1,4 +1,4 @@
-//! `ostler drivers`: who is connected, what is under way, and one operation by hand.
+//! `ostler drivers`: connected drivers, operations under way, and one operation by hand.
 //!
 //! Everything here asks the admin listener of a running core; see `docs/debugging.md`.
 

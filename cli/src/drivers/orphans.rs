@@ -89,7 +89,7 @@ fn tell(answer: &ListOrphansResponse) {
     }
 }
 
-/// What one must know to read the table.
+/// Notes that explain the table.
 fn notes(answer: &ListOrphansResponse) -> Vec<String> {
     let mut notes = Vec::new();
     if answer.left_out > 0 {

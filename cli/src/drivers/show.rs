@@ -78,7 +78,7 @@ pub(super) fn operations(operations: &[OperationInfo]) -> Table {
 /// Before the name of a pool, in the place of the name of a machine.
 const POOL: &str = "machinepool/";
 
-/// Of one without an instance, what is left of it.
+/// Without an instance, the parts that are left.
 fn ids_of(orphan: &OrphanInfo) -> &[String] {
     if orphan.provider_ids.is_empty() { &orphan.parts } else { &orphan.provider_ids }
 }
@@ -122,7 +122,7 @@ fn fate(orphan: &OrphanInfo) -> String {
     }
 }
 
-/// `fake-1`, or its UID if it has no name.
+/// The name of a Machine, such as `fake-1`, or its UID.
 pub(crate) fn target(target: &Target) -> String {
     if target.name.is_empty() { target.uid.clone() } else { target.name.clone() }
 }

@@ -83,7 +83,7 @@ pub(super) async fn list(
 /// What a driver says of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Review {
-    /// What is wrong with its spec.
+    /// Faults in the spec of the class.
     pub(super) wrong: Vec<String>,
     /// What is worth a word.
     pub(super) remarks: Vec<String>,

@@ -119,7 +119,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if report.in_the_way() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is looked at, and who is asked.
+/// The cluster, drivers and settings of a check.
 struct Check<'a> {
     cluster: &'a Cluster,
     drivers: &'a Drivers,

@@ -15,9 +15,9 @@ use super::ask::Review;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
-    /// What it is about, in one word.
+    /// The subject of the finding, in one word.
     pub(super) about: &'static str,
-    /// What it is, and what to do.
+    /// The finding, and what to do.
     pub(super) text: String,
     /// Whether machines of the class would wait for it.
     pub(super) stands_in_the_way: bool,
@@ -31,7 +31,7 @@ fn lack(about: &'static str, text: impl Into<String>) -> Finding {
 #[derive(Debug, Clone)]
 pub(super) struct Facts<'a> {
     pub(super) class: &'a MachineClass,
-    /// The provider whose driver would serve it.
+    /// The provider whose driver would serve the class.
     pub(super) provider: &'a str,
     /// The providers whose drivers are connected.
     pub(super) connected: &'a BTreeSet<ProviderName>,
@@ -39,7 +39,7 @@ pub(super) struct Facts<'a> {
     pub(super) secrets: &'a BTreeSet<(String, String)>,
     /// What is said of adoption by name.
     pub(super) allowed: AdoptByName,
-    /// Machines that would be adopted if that were allowed.
+    /// Machines that would be adopted if the class allowed adoption by name.
     pub(super) waiting: usize,
     /// What the driver says; nothing, if there is none.
     pub(super) review: Review,

@@ -20,13 +20,13 @@ use crate::cluster;
 /// What is there.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// What the instances would be tagged with, and what they may be tagged with.
+    /// The cluster id for new tags, and the ids that instances may carry.
     pub(super) ids: ClusterIds,
     pub(super) machines: Vec<Machine>,
     pub(super) classes: Vec<MachineClass>,
     pub(super) sets: Vec<MachineSet>,
     pub(super) deployments: Vec<MachineDeployment>,
-    /// Those that classes name, as far as they can be read.
+    /// Secrets that classes refer to, as far as they can be read.
     pub(super) secrets: Vec<Secret>,
     /// What is missing of the definitions.
     pub(super) definitions: Vec<String>,
@@ -85,7 +85,7 @@ where
     all.with_context(|| format!("{what} cannot be read"))
 }
 
-/// The secrets of this namespace that classes name.
+/// The secrets in `namespace` that classes refer to.
 fn named(classes: &[MachineClass], namespace: &str) -> BTreeSet<String> {
     let refs = classes.iter().flat_map(MachineClass::secret_refs);
     refs.filter(|(of, _)| of == namespace).map(|(_, name)| name).collect()

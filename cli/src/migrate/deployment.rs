@@ -18,12 +18,12 @@ const OURS: &str = "machine-controller";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandLines(Vec<CommandLine>);
 
-/// What one container runs.
+/// The command line of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CommandLine {
     /// Of the container, behind that of the Deployment.
     name: String,
-    /// Whether it is the process that stays.
+    /// Whether the container runs the process of sets, which stays.
     stays: bool,
     args: Vec<String>,
 }
@@ -33,7 +33,7 @@ struct CommandLine {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Fate {
     pub(super) container: String,
-    /// It may go on as it is: it runs sets, and no machines.
+    /// The container may go on as it is: it runs sets, and no machines.
     pub(super) goes_on: bool,
     pub(super) flags: Vec<FlagFate>,
     /// Why the core does not take the flags together.
@@ -76,7 +76,7 @@ impl CommandLines {
         Ok(Self(found))
     }
 
-    /// What becomes of them.
+    /// The fate of the containers and their flags.
     pub(super) fn fates(&self) -> Vec<Fate> {
         self.0.iter().map(fate).collect()
     }
@@ -89,7 +89,7 @@ fn command_lines(deployment: Deployment) -> Vec<CommandLine> {
     containers.iter().filter_map(|container| runs(&name, container)).collect()
 }
 
-/// What a container runs, if it is one of machine-controller-manager's.
+/// The command line of a container of machine-controller-manager.
 fn runs(deployment: &str, container: &Container) -> Option<CommandLine> {
     let command = container.command.clone().unwrap_or_default();
     let program = command.first().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
@@ -128,7 +128,7 @@ fn fate(line: &CommandLine) -> Fate {
                 ("unknown", "the core does not start with it: leave it out".to_owned(), true)
             }
         };
-        // It may keep its flags, as long as it goes on.
+        // The process of sets may keep the flag, as long as the process goes on.
         let stands_in_the_way = stands_in_the_way && !line.stays;
         FlagFate { flag: flag.name, value: flag.value, becomes, note, stands_in_the_way }
     });

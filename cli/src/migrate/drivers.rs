@@ -1,4 +1,4 @@
-//! The drivers that are asked: those that are started here, and those that dial in.
+//! The drivers that the check asks: drivers that are started here, and drivers that dial in.
 
 use ostler_api::ProviderName;
 use ostler_api::driver::OperationKind;
@@ -165,7 +165,7 @@ impl Drivers {
         providers.filter(|it| it.ready).map(|it| it.provider).collect()
     }
 
-    /// Those of them whose driver changes no running instance.
+    /// Providers whose driver changes no running instance.
     pub(super) fn without_updates(&self) -> BTreeSet<ProviderName> {
         let providers = self.sessions().providers().into_iter();
         let lacks = |it: &ProviderState| !it.kinds.contains(&OperationKind::UpdateMachine);

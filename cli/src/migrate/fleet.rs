@@ -47,8 +47,8 @@ impl FleetRow {
     }
 }
 
-/// Machines whose Nodes Gardener's autoscaler finds no group for, and why: its first owner has to be a set, and the first
-/// owner of that a deployment. It fails at each of them, and scales nothing.
+/// Machines for whose Nodes Gardener's autoscaler finds no group, and why: a set has to be the first owner of the
+/// machine, and a deployment the first owner of the set. The autoscaler fails at each such machine, and scales nothing.
 pub(super) fn beside_autoscaler(
     sets: &[MachineSet],
     machines: &[Machine],
@@ -116,7 +116,7 @@ pub(super) fn rows(
     of_deployments.chain(of_sets).collect()
 }
 
-/// What machine-controller-manager takes no notice of: it neither acts on these nor removes them.
+/// Annotations on which machine-controller-manager does not act, and which stay.
 fn unknown_annotations<'a>(
     annotation: impl Fn(&str) -> Option<&'a str>,
     names: &[&str],
@@ -177,8 +177,8 @@ fn deployment_back(
     back
 }
 
-/// The set that it would go on with, if that is not the one that the core goes on with: the oldest of those whose
-/// templates are the same to it.
+/// The set with which machine-controller-manager would go on, if the core goes on with another: the oldest set whose
+/// template machine-controller-manager takes for the template of the deployment.
 fn another_current<'a>(deployment: &MachineDeployment, sets: &[&'a MachineSet]) -> Option<&'a str> {
     let to_it = |template: &MachineTemplateSpec| {
         let mut known = template.clone();

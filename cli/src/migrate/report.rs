@@ -9,7 +9,7 @@ use super::verdict::Verdict;
 use crate::table::{Table, render};
 use crate::terminal;
 
-/// What becomes of the process that runs sets.
+/// The fate of the process that runs sets.
 const GOES_ON: &str = "it works beside a core with --controllers=machine; a core with all controllers, the default, does its work";
 
 /// Everything that was found.
@@ -33,7 +33,7 @@ pub(super) struct Report {
     pub(super) definitions: Vec<String>,
     /// Rights that are missing.
     pub(super) rights: Vec<String>,
-    /// What becomes of the command lines that were given.
+    /// The fate of the given command lines.
     pub(super) command_lines: Vec<Fate>,
 }
 

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::Value;
 
-/// What the core may do, as it is deployed.
+/// The rights of a deployed core.
 const ROLES: [&str; 4] = [
     include_str!("../../../deploy/base/role.yaml"),
     include_str!("../../../deploy/base/cluster-role.yaml"),
@@ -45,7 +45,7 @@ pub(super) async fn missing(client: &Client, namespace: &str) -> anyhow::Result<
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Every right, one by one.
+/// Every right of the core, verb by verb.
 fn needed(namespace: &str) -> anyhow::Result<Vec<ResourceAttributes>> {
     let mut all = Vec::new();
     for role in ROLES {

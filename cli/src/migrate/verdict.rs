@@ -10,9 +10,10 @@ use ostler_lifecycle::snapshot::AdoptByName;
 /// What a driver said of the instance of one Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is one, with this UID on it; none if it has no UID. `moved`: under a previous cluster id.
+    /// An instance with this UID in its tags; empty if the instance has no UID. `moved`: the instance carries a
+    /// previous cluster id.
     Instance { provider_id: ProviderId, machine_uid: Uid, moved: bool },
-    /// There is one, and it is not ours; with the cluster id on it, if it has one.
+    /// An instance of somebody else, with the cluster id in its tags, if the instance has one.
     NotOurs { provider_id: ProviderId, cluster_id: String },
     /// It looked, and there is none.
     Absent,
@@ -32,7 +33,7 @@ pub(super) struct Answers {
 /// What would become of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Its instance is there and carries its UID.
+    /// The instance is there and carries the UID of the Machine.
     Found,
     /// Its instance is there, and the core takes it over.
     Adoptable,
@@ -40,7 +41,7 @@ pub(super) enum Verdict {
     AdoptableIfAllowed,
     /// There is an instance, and it belongs to something else.
     NotOurs,
-    /// It has the instance that it had, under this cluster id.
+    /// The instance of the Machine's provider id carries the cluster id of another cluster, as the text says.
     OtherClusterId(String),
     /// There is none, and the core knows that.
     Absent,
@@ -70,7 +71,7 @@ impl Verdict {
         }
     }
 
-    /// What is to be known of it.
+    /// Explains the verdict.
     pub(super) fn note(&self) -> &str {
         match self {
             Self::Found | Self::Adoptable => "",
@@ -90,7 +91,7 @@ impl Verdict {
     }
 }
 
-/// What it amounts to if the driver finds no instance for this Machine, as the core judges it.
+/// The verdict of the core if the driver finds no instance for this Machine.
 pub(super) fn absence(machine: &Machine, cluster: &ClusterIds, allowed: AdoptByName) -> Verdict {
     if absence_is_proof(machine, &machine.recorded_status(), cluster, false) {
         return Verdict::Absent;
@@ -102,8 +103,8 @@ pub(super) fn absence(machine: &Machine, cluster: &ClusterIds, allowed: AdoptByN
     }
 }
 
-/// What becomes of the Machine with this UID, and which instance it has. `allowed`: whether its instance may
-/// be found by name. `absence`: what it amounts to if there is none.
+/// The verdict on the Machine with this UID, and its instance. `allowed`: whether the instance may be found by name.
+/// `absence`: the verdict if no instance is found.
 pub(super) fn judge(
     uid: &str,
     absence: Verdict,

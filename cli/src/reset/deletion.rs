@@ -23,7 +23,7 @@ use tokio::time::{Instant, interval_at, sleep_until, timeout_at};
 
 use crate::log;
 
-/// How often it says what it waits for, if that changes.
+/// How often the summary of waits is written, if the summary has changed.
 const SAY: Duration = Duration::from_secs(5);
 
 /// The longest wait: a clock cannot count any.
@@ -38,7 +38,7 @@ pub(super) struct Patience {
     pub(super) timeout: Duration,
 }
 
-/// Deletes every machine and every pool and waits. Returns those that are left, with what they wait for.
+/// Deletes every machine and every pool and waits. Returns the reason of every object that is left.
 pub(super) async fn of_all(
     client: Client,
     patience: Patience,
@@ -52,11 +52,11 @@ pub(super) async fn of_all(
         deleted: 0,
         said: String::new(),
     };
-    // Pools first: they would replace machines that are deleted.
+    // Pools first: a pool would replace deleted machines.
     deletion.pools.all = begin::<MachinePool>(&deletion.client).await?;
     deletion.machines.all = begin::<Machine>(&deletion.client).await?;
     let waited = timeout_at(started + timeout, deletion.wait(started, grace));
-    // Those that are left say why.
+    // Objects that are left are reported below, with their reasons.
     waited.await.unwrap_or(Ok(()))?;
     Ok(deletion.reasons().collect())
 }
@@ -70,7 +70,7 @@ trait Goes:
     + Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + 'static
 {
-    /// What people call it.
+    /// The word for the kind in messages.
     const WORD: &'static str;
 
     fn waits_for(&self) -> String;
@@ -118,7 +118,7 @@ async fn begin<K: Goes>(client: &Client) -> anyhow::Result<BTreeMap<String, K>> 
     Ok(all.into_iter().map(|one| (one.key(), one)).collect())
 }
 
-/// Those of a kind that are left.
+/// Objects of a kind that are left.
 #[derive(Debug)]
 struct Left<K> {
     all: BTreeMap<String, K>,
@@ -132,7 +132,7 @@ impl<K> Default for Left<K> {
 }
 
 impl<K: Goes> Left<K> {
-    /// Returns the name of one that is gone.
+    /// Returns the name of a deleted object.
     fn see(&mut self, event: Event<K>) -> Option<String> {
         match event {
             Event::Init => self.relisted.clear(),
@@ -158,7 +158,7 @@ struct Deletion {
     machines: Left<Machine>,
     pools: Left<MachinePool>,
     deleted: usize,
-    /// What was said last of those that are left.
+    /// The last summary that was written.
     said: String,
 }
 
@@ -212,12 +212,12 @@ impl Deletion {
         log::say(format_args!("{} of {total} deleted: {key}", self.deleted));
     }
 
-    /// Each that is left, with what it waits for.
+    /// The reason of every object that is left.
     fn reasons(&self) -> impl Iterator<Item = (String, String)> {
         self.pools.reasons().chain(self.machines.reasons())
     }
 
-    /// Says what those that are left wait for, unless that was said last.
+    /// Writes the summary of the waits, unless the last one was the same.
     fn say(&mut self) {
         let text = summary(self.reasons());
         if text != self.said {
@@ -270,7 +270,7 @@ fn next<K>(event: watcher::Result<Option<Event<K>>>) -> anyhow::Result<Option<Ev
     }
 }
 
-/// One line for each thing that they wait for: with many machines these are few.
+/// One line for each reason: many machines share few reasons.
 fn summary(reasons: impl Iterator<Item = (String, String)>) -> String {
     let mut by_reason = BTreeMap::<String, BTreeSet<String>>::new();
     for (key, why) in reasons {

@@ -16,7 +16,8 @@ const ASK: Duration = Duration::from_secs(1);
 /// How long every provider may take to list its instances.
 const LISTS: Duration = Duration::from_mins(1);
 
-/// Waits until the core has deleted them all. Returns those that are left, and providers that list nothing, with why.
+/// Waits until the core has deleted all orphans. Returns the orphans that are left, and the providers that list
+/// nothing, with the reason.
 pub(super) async fn of_all(
     system: &System,
     patience: Patience,
@@ -49,7 +50,7 @@ fn goes_on(report: &OrphanReport) -> bool {
     ours(report).any(|orphan| orphan.fate != OrphanFate::Reported)
 }
 
-/// Those that have the cluster id: others are no business of this directory.
+/// Orphans with our cluster id: this directory has nothing to do with the others.
 fn ours(report: &OrphanReport) -> impl Iterator<Item = &ReportedOrphan> {
     report.orphans.iter().filter(|orphan| !orphan.machine_uid.is_empty())
 }

@@ -53,7 +53,7 @@ pub(super) struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Says it. What has failed is an error, which people read after this.
+    /// Prints the progress, except a failure, which people read in the error afterwards.
     pub(super) fn tell(&self, output: Output) -> anyhow::Result<()> {
         let Change { kind, name, progress, why } = self;
         if output == Output::Text {
@@ -68,7 +68,7 @@ impl Change<'_> {
             "message": progress.text(), "why": why.text()
         });
         if output == Output::Json {
-            // One line for each, as scripts read them.
+            // Scripts read one JSON object a line.
             log::say(data);
             return Ok(());
         }

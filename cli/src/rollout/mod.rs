@@ -242,7 +242,7 @@ impl Cluster {
         follow((kind, name), output, events, progress::of, why).await
     }
 
-    /// Why it stands: that no core serves the namespace, or the one wait that blocks most.
+    /// The obstacle: no core serves the namespace, or the wait that blocks most.
     async fn why(&self, kind: Kind, name: &str) -> Why {
         let leases = Leases::read(&self.client, &self.namespace).await;
         if let Some(unserved) = leases.unserved(&self.namespace, Timestamp::now()) {
@@ -252,7 +252,7 @@ impl Cluster {
         waits.ok().flatten().map_or(Why::Unknown, Why::Waits)
     }
 
-    /// That it took too long, and what it waits for.
+    /// The error of a timeout, with the reason of the wait.
     async fn late(&self, kind: Kind, name: &str, longest: Duration) -> anyhow::Error {
         let waits = self.why(kind, name).await;
         let waits = waits.text().map(|why| format!("; {why}")).unwrap_or_default();

@@ -25,10 +25,10 @@ const MOST: usize = 5;
 /// What was read.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Its version, and what it says of itself.
+    /// The version of the API, and its health.
     pub(super) api: Result<String, String>,
     pub(super) cores: Vec<Serving>,
-    /// That no core serves a namespace that has something.
+    /// Says of each namespace with objects that no core serves it.
     pub(super) unserved: Vec<String>,
     /// What the core knows, or why it cannot be asked.
     pub(super) known: Result<Known, String>,

@@ -240,7 +240,7 @@ mod tests {
         for _ in 0..2 {
             let before = led_by_another_than(&leases, "").await;
             let holder = before.spec.as_ref().unwrap().holder_identity.clone().unwrap();
-            // Another core had it, and gave it up.
+            // Another core held the Lease and gave it up.
             let lost =
                 json!({ "spec": { "holderIdentity": "", "leaseTransitions": term(&before) + 1 } });
             let (params, lost) = (PatchParams::default(), Patch::Merge(lost));

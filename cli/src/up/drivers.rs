@@ -57,17 +57,17 @@ pub(crate) struct DriverProcess {
     endpoint: String,
     token_file: PathBuf,
     directory: PathBuf,
-    /// All of its environment but what we say.
+    /// The environment of the driver, without our own variables.
     environment: Vec<(OsString, OsString)>,
     /// Where it may serve `MachineDriverService` instead of dialing in. Ours dial in.
     socket: Option<SocketDirectory>,
     keeper: Keeper,
-    /// By which the next `up` finds what this one leaves.
+    /// The record by which the next `up` finds processes that outlive this `up`.
     _record: Record,
 }
 
 impl DriverProcess {
-    /// Ends what an earlier `up` left of this driver.
+    /// Ends processes of this driver that an earlier `up` left.
     pub(crate) async fn new(
         choice: &DriverChoice,
         data: &DataDir,
@@ -112,8 +112,9 @@ impl DriverProcess {
         })
     }
 
-    /// Keeps the driver running until it is to end, then ends it. Should it serve `MachineDriverService`, its adapter runs
-    /// beside it in a process of its own, and ends first: what a driver makes it keep is not this process's.
+    /// Keeps the driver running until it is to end, then ends it. For a driver that serves `MachineDriverService`, an
+    /// adapter runs beside the driver in a process of its own, and ends first: the memory that a driver makes the adapter
+    /// take is not this process's.
     pub(crate) async fn supervise(self, story: Story, signals: Signals) {
         let child = Signals { end: CancellationToken::new(), ..signals.clone() };
         let adapter = async {
@@ -134,7 +135,7 @@ impl DriverProcess {
             if tokio::time::timeout(pause, signals.end.cancelled()).await.is_ok() {
                 return;
             }
-            // One that dials in never listens.
+            // A driver that dials in never listens on the socket.
             pause = LONGEST_LOOK.min(pause * 2);
         }
         let name = format!("the adapter of driver {}", self.name);
@@ -217,7 +218,7 @@ impl DriverProcess {
             .arg(socket)
             .arg(format!("--instance-name={}", self.name))
             .env_clear()
-            // What is meant for the driver's own session is not for this one.
+            // Variables for the driver's own session are not for the adapter.
             .envs(self.environment.iter().filter(|(name, _)| !ours(name)).cloned())
             .env("OSTLER_ENDPOINT", &self.endpoint)
             .env("OSTLER_TOKEN_FILE", &self.token_file);
@@ -303,7 +304,7 @@ fn this_executable() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("the path of this executable is not known")
 }
 
-/// `kubeconfig`: of the cluster that its instances join, if they do.
+/// `kubeconfig`: of the cluster that the instances join; `None`: they join no cluster.
 fn fake_args(directory: &Path, kubeconfig: Option<&Path>) -> Vec<String> {
     let file = |name: &str| directory.join(name).display().to_string();
     let args = [

@@ -65,7 +65,7 @@ impl Gateway {
         Ok(Self { api, docker, main, port, limits, story })
     }
 
-    /// Listens as soon as the engine says where, until `end`. What it comes to is told to `reach`.
+    /// Listens from the moment the engine knows the gateway until `end`. Sends the outcome to `reach`.
     pub(crate) async fn follow(
         self,
         data: GatewayFile,

@@ -137,7 +137,7 @@ impl Args {
             namespaces: self.namespace,
             target: self.target,
             controllers: self.controllers,
-            // Containers keep the URL that they were made with.
+            // Containers keep the URL from their creation, so the port stays the same.
             gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
             node_grace: (self.node_grace > 0).then_some(Duration::from_secs(self.node_grace)),
             ends: false,

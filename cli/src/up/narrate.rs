@@ -1,4 +1,4 @@
-//! What `up` prints: one line for each thing that happens.
+//! The output of `up`: one line for each event.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{Debug, Display};
@@ -46,11 +46,11 @@ impl Story {
         self.tell_of(Timestamp::now(), what);
     }
 
-    /// Tells what happened at that time.
+    /// Prints an event with its time.
     fn tell_of(self, time: Timestamp, what: impl Display) {
         if !self.quiet {
             let time = time.to_zoned(TimeZone::system());
-            // One line whatever is in it: what drivers and nodes say is told, too.
+            // Texts of drivers and nodes may have line breaks: each is printed as one line.
             log::say(format_args!("{} {what}", time.strftime("%H:%M:%S%.3f")));
         }
     }
@@ -166,7 +166,7 @@ struct Members(Mutex<Names>);
 #[derive(Debug, Default)]
 struct Names {
     known: BTreeSet<String>,
-    /// Those that are gone, the last of them at the end: their last events come later, and no other machine gets its name.
+    /// Names of deleted machines, the latest at the end: their last events come later, and no other machine gets the name.
     gone: VecDeque<String>,
 }
 
@@ -240,12 +240,12 @@ struct Alike(BTreeMap<(String, String), Same>);
 struct Same {
     last: Instant,
     told: Instant,
-    /// Those that were not told, and what the last of them said.
+    /// Machines whose warning was not told, and the last warning.
     machines: BTreeSet<String>,
     line: String,
 }
 
-/// What comes this long after the last is told by itself again.
+/// After so long without a warning, the next is told by itself again.
 const APPEASED: Duration = Duration::from_secs(30);
 /// While more come, they are counted for so long.
 const COUNTED: Duration = Duration::from_secs(5);
@@ -262,7 +262,7 @@ impl Alike {
             return true;
         }
         self.0.retain(|_, it| !it.machines.is_empty() || now - it.last < APPEASED);
-        // What names its machine says the same of each.
+        // Warnings that differ only in the machine's name are the same.
         let note = event.note.as_deref().unwrap_or_default().replace(&name, "");
         let key = (event.reason.clone().unwrap_or_default(), note);
         if let Some(same) = self.0.get_mut(&key) {
@@ -278,7 +278,7 @@ impl Alike {
         true
     }
 
-    /// What is still to be told about those that were counted.
+    /// The lines that are due for counted machines.
     fn due(&mut self, now: Instant) -> Vec<String> {
         let due = |it: &&mut Same| {
             !it.machines.is_empty() && (now - it.last >= APART || now - it.told >= COUNTED)

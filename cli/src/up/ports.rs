@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 use super::narrate::Story;
 use crate::data_dir::DataDir;
 
-/// Where the core takes drivers, if that runs here, and where ours find it. They use the socket: no user but this one can be there.
+/// Where the core listens for drivers, if it runs here, and the endpoint for our drivers. Our drivers use the socket, which no
+/// other user can open.
 pub(super) async fn for_drivers(
     embedded: bool,
     address: SocketAddr,

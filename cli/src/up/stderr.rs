@@ -1,8 +1,8 @@
-//! What drivers write to stderr, shown on a terminal without its power over it.
+//! Prints the stderr of drivers with its terminal escapes made harmless.
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 
-/// Longest piece that is shown in one line, and all that is held of it; a longer one goes on in the next.
+/// Longest piece of a line that is held and printed; the rest of a longer line follows in the next.
 const LONGEST_LINE: u64 = 16 * 1024;
 
 /// Prints each line with the name of the driver before it, so that readers know whose it is, until the other end is closed.

@@ -79,7 +79,7 @@ pub(crate) struct Options {
     /// Where metrics are shown; `None`: nowhere.
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) drivers: Vec<DriverChoice>,
-    /// Variables that drivers get besides those that all get.
+    /// Further variables that drivers get.
     pub(crate) driver_env: Vec<String>,
     /// Other names that classes use for providers.
     pub(crate) aliases: BTreeMap<String, String>,
@@ -130,7 +130,7 @@ impl Options {
     }
 }
 
-/// An end that takes longer says what it waits for.
+/// After so long, `up` prints which operations keep it from ending.
 const SILENCE: Duration = Duration::from_secs(1);
 /// So many operations are told then.
 const TOLD: usize = 5;
@@ -371,7 +371,7 @@ impl System {
         }
     }
 
-    /// Returns when the drivers have ended. Tells what holds them.
+    /// Returns when the drivers have ended. After a while, prints the operations that keep the drivers from ending.
     async fn drivers_ended(&mut self, story: Story) {
         let mut told = false;
         while !self.driver_tasks.is_empty() {
@@ -389,7 +389,8 @@ impl System {
     }
 }
 
-/// Ends what an earlier `up` left of drivers that this one does not start: they may serve a provider of one that it does.
+/// Ends processes that an earlier `up` left of drivers that are not started now: such a process may serve the provider of
+/// a started driver.
 async fn end_left_of_others(
     drivers: &[DriverChoice],
     data: &DataDir,

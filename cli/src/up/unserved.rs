@@ -1,4 +1,5 @@
-//! What is in namespaces that the core of this process does not serve. Nothing happens to it, and no controller says so.
+//! Objects in namespaces that the core of this process does not serve. Nothing happens to them, and no controller says
+//! so.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -25,9 +25,9 @@ use crate::table::span;
 pub(super) struct Fleet {
     /// The deployment, if one is described.
     pub(super) deployment: Option<MachineDeployment>,
-    /// Its sets, the newest revision first; or the one that is described.
+    /// The sets of the deployment, the newest revision first; or the described set.
     pub(super) sets: Vec<MachineSet>,
-    /// Machines, by UID of the set that controls them.
+    /// Machines, by the UID of their controlling set.
     pub(super) machines: BTreeMap<String, Vec<Machine>>,
     /// Who runs them.
     pub(super) runner: Runner,
@@ -51,13 +51,13 @@ pub(super) enum Runner {
         holder: String,
         /// Whether it runs the machines too; `None`: no process does, as far as can be read.
         runs_machines: Option<bool>,
-        /// How long ago it renewed its Lease, if that has expired by the clock of this computer.
+        /// How long ago the holder renewed its Lease, if the Lease has expired by the clock of this computer.
         silent: Option<SignedDuration>,
     },
 }
 
 impl Runner {
-    /// Which process runs them, unless it is dead: or a clock is wrong.
+    /// The holder whose Lease has expired: the process is dead, or a clock is wrong.
     fn silent(&self) -> Option<String> {
         let Self::Process { holder, silent: Some(ago), .. } = self else { return None };
         let ago = span(*ago);
@@ -121,7 +121,7 @@ pub(crate) async fn sets_of(
     Ok(sets)
 }
 
-/// Reads a deployment with what is below it.
+/// Reads a deployment with its sets and machines.
 pub(super) async fn of_deployment(
     client: &Client,
     namespace: &str,
@@ -132,7 +132,7 @@ pub(super) async fn of_deployment(
     gather(client, namespace, Some(deployment), sets).await
 }
 
-/// Reads a set with what is below it.
+/// Reads a set with its machines.
 pub(super) async fn of_set(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Fleet> {
     let set = read::get::<MachineSet>(client, namespace, name).await?;
     gather(client, namespace, None, vec![set]).await

@@ -24,7 +24,7 @@ use crate::describe::found::Found;
 use crate::describe::sheet::{Page, event_lines};
 use crate::table::span;
 
-/// Machines at rest that are shown one by one; more are counted.
+/// At most so many machines at rest get a row each; more are counted.
 const MOST_ALIKE: usize = 10;
 
 /// Names in a line about many.
@@ -62,7 +62,7 @@ fn render(fleet: &Fleet, now: Timestamp) -> String {
     page.text()
 }
 
-/// The page with what it tells.
+/// The page and its data.
 pub(in crate::describe) fn found(fleet: &Fleet, now: Timestamp) -> Found {
     let page = render(fleet, now);
     let waits: Vec<_> = held_up(fleet, now).into_iter().collect();
@@ -157,7 +157,8 @@ fn head_of_set(page: &mut Page, set: &MachineSet, now: Timestamp) {
     }
 }
 
-/// The strategy with the limits that count, which are not always those that are written: one of both is at least 1.
+/// The strategy with its effective limits, which can differ from the written limits: maxSurge or maxUnavailable is at
+/// least 1.
 fn strategy(spec: &MachineDeploymentSpec) -> String {
     let strategy = &spec.strategy;
     let name = strategy.type_.as_ref().map_or("RollingUpdate", |it| it.as_str());
@@ -273,7 +274,7 @@ fn rests(machine: &Machine) -> bool {
         && status.is_none_or(|status| status.step.is_none() && status.waiting_for.is_none())
 }
 
-/// One line for machines with the same trouble: what the one says that has it for longest, and some names.
+/// One line for machines with the same trouble: the message of the machine that waits longest, and some names.
 fn row_of_many(first: &Machine, all: &[&Machine], now: Timestamp) -> String {
     let wait = |machine: &Machine| machine.status.as_ref().and_then(|it| it.waiting_for.clone());
     let since = |machine: &Machine| wait(machine).and_then(|it| it.since).map(|it| it.0);

@@ -1,4 +1,4 @@
-//! One line: why nothing happens, or what happens.
+//! One line: why nothing happens, or the step under way.
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::machine::WaitReason;
@@ -17,7 +17,7 @@ use super::{Fleet, Runner};
 use crate::describe::page::unanswered;
 use crate::progress::{self, SELECTS_ALL, creation_error, resuming};
 
-/// Waits that hold more than the one machine: they are explained.
+/// Waits that hold up other machines, too, each with an explanation.
 const HOLDS: [(WaitReason, &str); 7] = [
     (WaitReason::MassFailure, "half of the machines are lost: one is replaced, the others wait"),
     (WaitReason::ReplacementBudget, "no more machines may be replaced at the same time"),
@@ -34,7 +34,7 @@ const HOLDS: [(WaitReason, &str); 7] = [
 /// What blocks others is named before what a driver, an API or a user owes, which is all that stands in neither list.
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
-/// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
+/// Named last: blocked drains, waits that end by themselves, and waits that are only worth a note.
 const LATER: [WaitReason; 36] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
@@ -77,12 +77,12 @@ const LATER: [WaitReason; 36] = [
 /// A Lease that was renewed so long ago is none of a process whose clock is wrong.
 const DEAD: SignedDuration = SignedDuration::from_mins(10);
 
-/// The most important thing that holds it up; else what is going on.
+/// The most important obstacle of the fleet; without an obstacle, the step under way.
 pub(super) fn why(fleet: &Fleet, now: Timestamp) -> String {
     held_up(fleet, now).unwrap_or_else(|| goes_on(fleet))
 }
 
-/// The most important thing that holds it up.
+/// The most important obstacle of the fleet.
 pub(super) fn held_up(fleet: &Fleet, now: Timestamp) -> Option<String> {
     nobody(fleet)
         .or_else(|| refused(fleet))
@@ -217,7 +217,7 @@ fn rank(reason: &WaitReason) -> usize {
     place(&FIRST).or_else(later).unwrap_or(FIRST.len())
 }
 
-/// Of the machines that wait the one whose wait blocks most, and of equal ones the first.
+/// The first of the waiting machines whose wait blocks most.
 fn worst<'a>(machines: impl Iterator<Item = &'a Machine>) -> Option<&'a Machine> {
     let ranked = machines.filter_map(|machine| Some((rank(reason(machine)?), machine)));
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, machine)| machine)
@@ -273,7 +273,7 @@ fn who(name: &str, count: usize) -> String {
     format!("{count} machines, such as {name}, wait for")
 }
 
-/// A set whose Machines fail one after the other, so that the next one waits.
+/// A set whose Machines fail one after the other, so that the next replacement waits.
 fn fails_again(fleet: &Fleet) -> Option<String> {
     fleet.sets.iter().find_map(|set| {
         let mut all = set.status.iter().flat_map(|status| &status.conditions);
