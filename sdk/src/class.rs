@@ -18,7 +18,7 @@ pub struct Class {
     pub uid: String,
     /// Opaque; compare for equality only.
     pub revision: String,
-    /// The name that drivers use for its provider.
+    /// The name that drivers use for the provider of the class.
     pub provider: String,
     /// Exactly the bytes of the provider spec, JSON.
     pub provider_spec_json: String,

@@ -32,7 +32,7 @@ impl Connector {
         Self { dial: Arc::new(move || Box::pin(dial())) }
     }
 
-    /// Makes one more connection: for connectors that stand before this one.
+    /// Makes one more connection: for connectors that wrap another.
     pub fn connect(&self) -> BoxFuture<'static, Result<Connection, ConnectError>> {
         (self.dial)()
     }
@@ -128,7 +128,7 @@ pub enum ConnectError {
     Endpoint {
         /// The endpoint as given.
         endpoint: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and a valid form.
         problem: String,
     },
     /// A file that is needed for the connection cannot be read.
@@ -142,14 +142,14 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has unusable content.
     #[error("{what} {} {problem}", path.display())]
     Content {
         /// As above.
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         problem: &'static str,
     },
     /// TLS failed, and the remedy is known.
@@ -157,7 +157,7 @@ pub enum ConnectError {
     Tls {
         /// The endpoint as given.
         endpoint: String,
-        /// What is wrong, and what to do.
+        /// The cause in plain words, and the remedy.
         remedy: &'static str,
         /// The cause.
         #[source]

@@ -1,4 +1,4 @@
-//! What every verb is given: who the operation is about, and what can be fetched for it.
+//! The context of every verb: the target of the operation, and access to its class and secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -111,9 +111,9 @@ impl Context {
         &self.inner.operation.idempotency_key
     }
 
-    /// The idempotency key that the creation of the target has or had: an infrastructure that took it as client token may
-    /// know by it what was made, before its lists show that. Empty for operations on a class, and from a core that does not
-    /// know it.
+    /// The idempotency key of the target's creation: an infrastructure that took the key as client token may find the
+    /// instance by it before its lists show the instance. Empty for operations on a class, and from a core that does not
+    /// know the key.
     pub fn create_idempotency_key(&self) -> &str {
         &self.inner.operation.create_idempotency_key
     }
@@ -129,7 +129,7 @@ impl Context {
         self.inner.operation.machine.as_ref()
     }
 
-    /// To which machine of which cluster the instance belongs: what it is tagged with and found by.
+    /// The machine and the cluster that the instance belongs to: the driver tags and finds the instance by them.
     pub fn identity(&self) -> Identity {
         let Target { name, uid, .. } = self.target();
         Identity {
@@ -139,8 +139,8 @@ impl Context {
         }
     }
 
-    /// To which pool of which cluster a group belongs: what it and its instances are tagged with. Of meaning for operations
-    /// on groups.
+    /// The pool and the cluster that a group belongs to: the driver tags the group and its instances with them. Meaningful
+    /// for operations on groups.
     pub fn pool_identity(&self) -> PoolIdentity {
         let Target { name, uid, .. } = self.target();
         PoolIdentity {
@@ -150,8 +150,8 @@ impl Context {
         }
     }
 
-    /// Never touch anything that is not tagged with this cluster, or with an id that it had before.
-    /// New instances are tagged with this one.
+    /// Never touch anything that is not tagged with this id or with a previous id of the cluster. New instances are
+    /// tagged with this id.
     pub fn cluster_id(&self) -> &str {
         &self.inner.operation.cluster_id
     }
@@ -163,8 +163,8 @@ impl Context {
         &self.inner.operation.previous_cluster_ids
     }
 
-    /// Whether an instance that has this cluster id in its tags is of this cluster, under its id of
-    /// today or under one that it had before. One without a cluster id is not.
+    /// Whether an instance with this cluster id in its tags belongs to this cluster, under the current id or a previous
+    /// one. An instance without a cluster id does not.
     pub fn is_own_cluster(&self, cluster_id: &str) -> bool {
         let own = cluster_id == self.cluster_id() || self.is_previous_cluster(cluster_id);
         own && !cluster_id.is_empty()
@@ -175,9 +175,9 @@ impl Context {
         self.previous_cluster_ids().iter().any(|id| id == cluster_id)
     }
 
-    /// Whether an instance without a UID tag is found by the name of its machine, as "Identity" in
-    /// the contract says: its class is annotated so, because machine-controller-manager made some of
-    /// its instances. CreateMachine then puts its tags on it.
+    /// Whether an instance without a UID tag is found by the name of its machine, as "Identity" in the contract says:
+    /// the class has the annotation for instances that machine-controller-manager made. CreateMachine then tags the
+    /// instance.
     pub fn adopts_by_name(&self) -> bool {
         self.inner.operation.adopt_by_name
     }
@@ -250,8 +250,8 @@ impl Context {
         Ok(secret)
     }
 
-    /// The core denies what belongs to an operation that it does not want any more, as it does to one
-    /// that it never sent. No rights have to be changed for that.
+    /// The core denies references to an operation that it does not want any more, as to an operation that it never
+    /// sent. The error says so: no rights have to be changed.
     fn unwanted(&self, error: DriverError) -> DriverError {
         if error.code() == Code::PermissionDenied && self.is_cancelled() {
             DriverError::canceled("the core does not want the operation any more").not_applied()
@@ -282,9 +282,9 @@ impl Context {
         self.report();
     }
 
-    /// Saves what a later attempt for the same target needs. The core stores it and hands it back, as it is, with the
-    /// next operation, also when this one fails. One that is longer than 4 KiB, or has user data or a value of a secret in
-    /// it, is not saved, and the one before counts.
+    /// Saves data that a later attempt for the same target needs. The core stores the checkpoint and hands it back
+    /// unchanged with the next operation, also when this operation fails. A checkpoint that is longer than 4 KiB, or
+    /// contains user data or a value of a secret, is not saved, and the last one stays.
     pub fn save_checkpoint(&self, checkpoint: impl Into<String>) {
         let checkpoint = checkpoint.into();
         let too_long = checkpoint.len() > crate::limits::CHECKPOINT_BYTES;
@@ -296,7 +296,7 @@ impl Context {
         self.report();
     }
 
-    /// Says again what the verb last said, or that it works.
+    /// Repeats the last report of the verb, or says that the verb works.
     pub(crate) fn report(&self) {
         let Some(reports) = &self.inner.reports else { return };
         let (Progress { stage, message, percent }, checkpoint) = {
@@ -323,7 +323,8 @@ impl Context {
         self.inner.cancelled.is_cancelled()
     }
 
-    /// What was last [saved](Self::save_checkpoint) in this operation: what the core gets. For tests of a verb, too.
+    /// The checkpoint that was last [saved](Self::save_checkpoint) in this operation, which the core gets. For tests of
+    /// a verb, too.
     pub fn saved_checkpoint(&self) -> Option<String> {
         self.saved().checkpoint.clone()
     }

@@ -1,4 +1,4 @@
-//! What TLS says when it fails, in words of what to do.
+//! Explains a TLS failure, with the remedy.
 
 use std::error::Error;
 use std::io;

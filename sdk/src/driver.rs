@@ -32,14 +32,14 @@ use crate::request::{
 /// * **Hands off the rest.** Never touch what is not tagged with the cluster id of the request.
 /// * **Truthful.** An error says what it left behind; an empty answer means "I looked and there is
 ///   nothing".
-/// * **Cancellable.** A verb that takes long watches [`Context::cancelled`](crate::Context::cancelled).
-///   It is dropped when its time is over.
+/// * **Cancellable.** A verb that takes long watches [`Context::cancelled`](crate::Context::cancelled). The verb is
+///   dropped when its time is over.
 pub trait Driver: Send + Sync + 'static {
-    /// Who the driver is and what it offers. Must not change while the process runs.
+    /// The provider, the name and the capabilities of the driver. Must not change while the process runs.
     fn info(&self) -> DriverInfo;
 
-    /// The handle by which the driver says whether it can work; one that is left out always can.
-    /// Asked for once, at the start.
+    /// The handle by which the driver says whether it can work; without a handle the driver counts as always ready.
+    /// Called once, at the start.
     fn readiness(&self) -> Readiness {
         Readiness::default()
     }
@@ -60,8 +60,8 @@ pub trait Driver: Send + Sync + 'static {
         request: CreateMachine,
     ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
 
-    /// Deletes the instance and all that was made with it, and says whether there was one. One that
-    /// is there and not this machine's is [`Deletion::NotOurs`], and is not touched.
+    /// Deletes the instance and everything that was made with it, and says whether there was an instance. An instance
+    /// that is there and not this machine's is [`Deletion::NotOurs`], and is not touched.
     fn delete_machine(
         &self,
         request: DeleteMachine,
@@ -74,16 +74,16 @@ pub trait Driver: Send + Sync + 'static {
         request: GetMachineStatus,
     ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
 
-    /// Reads all instances of the cluster that the class can show, also those that
-    /// machine-controller-manager made and that have no tag of ours. If it cannot look, it fails.
+    /// Reads all instances of the cluster that the class can show, also those that machine-controller-manager made and
+    /// that have no tag of ours. Fails if the driver cannot look.
     fn list_machines(
         &self,
         request: ListMachines,
     ) -> impl Future<Output = Result<Vec<Instance>, DriverError>> + Send;
 
     /// Reads the parts of the cluster that belong to no instance: disks, network cards and addresses with its tags, left by
-    /// a create or a deletion that did not end. The core deletes those whose machine is gone, with
-    /// [`delete_machine`](Self::delete_machine) and their UID. If it cannot look, it fails.
+    /// a create or a deletion that did not end. The core deletes parts whose machine is gone, with
+    /// [`delete_machine`](Self::delete_machine) and their UID. Fails if the driver cannot look.
     fn list_parts(
         &self,
         _request: ListMachines,
@@ -132,8 +132,8 @@ pub trait Driver: Send + Sync + 'static {
         not_written(&request.ctx, OptionalOperation::ValidateClass)
     }
 
-    /// Makes the group of a pool with its tags, or finds it by its identity. One that is found keeps its size and gets the
-    /// model.
+    /// Makes the group of a pool with its tags, or finds it by its identity. A group that is found keeps its size and gets
+    /// the model.
     fn create_pool(
         &self,
         request: CreatePool,
@@ -157,7 +157,8 @@ pub trait Driver: Send + Sync + 'static {
         not_written(&request.ctx, OptionalOperation::Pools)
     }
 
-    /// Reads a group and, if asked, all of its instances: never a part of them. It deletes none of its own choice.
+    /// Reads a group and, if asked, all of its instances: never a part of them. The driver deletes no instance of its
+    /// own choice.
     fn get_pool_status(
         &self,
         request: GetPoolStatus,
@@ -165,7 +166,7 @@ pub trait Driver: Send + Sync + 'static {
         not_written(&request.ctx, OptionalOperation::Pools)
     }
 
-    /// Reads all groups of the cluster that the class can show. If it cannot look, it fails.
+    /// Reads all groups of the cluster that the class can show. Fails if the driver cannot look.
     fn list_pools(
         &self,
         request: ListPools,
@@ -211,7 +212,7 @@ pub enum OptionalOperation {
     ValidateClass,
     /// Groups: [`Driver::create_pool`], `update_pool`, `delete_pool`, `get_pool_status` and `list_pools`, all of them.
     Pools,
-    /// [`Driver::delete_pool_machines`]. Without it, machines of a pool cannot be deleted one by one.
+    /// [`Driver::delete_pool_machines`]. Without this operation, machines of a pool cannot be deleted singly.
     DeletePoolMachines,
     /// [`Driver::update_pool_machine`]. Without it, instances of a group are replaced, not updated.
     UpdatePoolMachine,
@@ -251,7 +252,7 @@ pub enum ProviderIdComparison {
     LastSegment,
 }
 
-/// Who a driver is and what it offers.
+/// The provider, the name and the capabilities of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct DriverInfo {
@@ -315,7 +316,7 @@ impl DriverInfo {
         self
     }
 
-    /// The optional verbs that are written. One that is not named here is never called.
+    /// The optional verbs that are written. The core never calls an optional verb that is not named here.
     pub fn offering(mut self, operations: impl IntoIterator<Item = OptionalOperation>) -> Self {
         self.offered.extend(operations);
         self
@@ -339,7 +340,7 @@ impl DriverInfo {
         self.can(DriverCapability::PoolSurge)
     }
 
-    /// Its groups may delete instances that the core did not name, and it cannot switch that off.
+    /// Groups may delete instances that the core did not name, and the driver cannot switch that off.
     pub fn pool_scales_in(self) -> Self {
         self.can(DriverCapability::PoolScalesIn)
     }

@@ -35,7 +35,7 @@ impl Connector {
 enum Scheme {
     /// By the user that listens, as the kernel names it.
     Unix(PathBuf),
-    /// Nothing leaves the host, or it was said that it may.
+    /// The connection stays on the host, or the user allowed plaintext.
     Plaintext,
     Tls {
         ca_file: PathBuf,
@@ -93,7 +93,7 @@ impl Scheme {
     }
 }
 
-/// Whose processes may be the core on this host.
+/// The users whose processes may be the core on this host.
 fn trusted(args: &DriverArgs) -> Trusted {
     match args.core_uid {
         Some(uid) => Trusted::Given(uid),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_proto::v1alpha1 as proto;
 use proto::MachineErrorReason as Reason;
 
-/// Which kind of failure it is; decides what the core does next.
+/// The kind of a failure; decides what the core does next.
 pub use ostler_proto::v1alpha1::MachineErrorCode as Code;
 /// What a failed mutation left behind.
 pub use ostler_proto::v1alpha1::OutcomeCertainty as Certainty;
@@ -42,7 +42,7 @@ struct Details {
     code: Code,
     certainty: Certainty,
     reason: String,
-    /// As on the wire: one that this process does not know goes on as it came.
+    /// As on the wire: a reason that this process does not know is passed on unchanged.
     typed_reason: i32,
     message: String,
     retry_after: Option<Duration>,
@@ -58,7 +58,7 @@ struct Details {
 pub struct Violation {
     /// From the root of the provider spec, e.g. `volumes[0].size`.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// The fault, and a valid value.
     pub description: String,
 }
 
@@ -161,7 +161,7 @@ impl DriverError {
         Self { details: Box::new(details) }
     }
 
-    /// An error of this code whose message is `error` and all its sources.
+    /// An error with this code; `error` and all of its sources are the message.
     pub fn from_error(code: Code, error: &(dyn Error + 'static)) -> Self {
         Self::new(code, chain(error))
     }
@@ -368,7 +368,7 @@ impl From<proto::OperationError> for DriverError {
     }
 }
 
-/// An error and all its sources, on one line.
+/// An error and its chain of sources, on one line.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let sources = std::iter::successors(error.source(), |cause| (*cause).source());
     sources.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

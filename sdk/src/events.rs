@@ -78,8 +78,7 @@ impl Events {
     }
 }
 
-/// Something that happened to an instance, or is about to. What each of them means, and what the core does, is in
-/// `event.proto`.
+/// An event of an instance, past or announced. `event.proto` says what each event means and what the core does.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Event(proto::DriverEvent);
@@ -118,7 +117,7 @@ impl Event {
         Self::new(InstanceEvent::NoticeOver, provider_id)
     }
 
-    /// Whose the instance is, by its tags. Finds the machine also if it does not know the id yet.
+    /// The identity in the instance's tags. The core then finds the machine even if it does not know the id yet.
     pub fn of(mut self, identity: &Identity) -> Self {
         self.0.cluster_id.clone_from(&identity.cluster_id);
         self.0.machine_uid.clone_from(&identity.machine_uid);

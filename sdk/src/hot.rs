@@ -1,6 +1,6 @@
 //! Which part of a provider spec is fixed when an instance is made.
 //!
-//! [`HotSpec`] has the whole story; this is what its derive stands on.
+//! [`HotSpec`] explains the idea; the derive macro calls the code of this module.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -22,7 +22,7 @@ pub struct Target {
     pub uid: String,
 }
 
-/// To which machine of which cluster an instance belongs. Cluster id and UID alone decide; the name is for people.
+/// The machine and the cluster that an instance belongs to. Cluster id and UID alone decide; the name is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -35,7 +35,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The tags that an instance gets in the call that makes it.
+    /// The tags that the call that makes the instance has to set.
     pub fn tags(&self) -> BTreeMap<String, String> {
         let Self { cluster_id, machine_name, machine_uid } = self;
         [(CLUSTER_TAG, cluster_id), (MACHINE_TAG, machine_name), (UID_TAG, machine_uid)]
@@ -49,7 +49,7 @@ pub const POOL_TAG: &str = "ostler.dev/pool-name";
 /// Tag with the UID of the pool, on a group and on its instances.
 pub const POOL_UID_TAG: &str = "ostler.dev/pool-uid";
 
-/// To which pool of which cluster a group belongs. Cluster id and UID alone decide; the name is for people.
+/// The pool and the cluster that a group belongs to. Cluster id and UID alone decide; the name is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolIdentity {

@@ -1,4 +1,4 @@
-//! What the infrastructure knows of one instance.
+//! An instance in the infrastructure.
 
 use std::time::SystemTime;
 
@@ -43,16 +43,15 @@ impl Instance {
         self
     }
 
-    /// The cluster id in its tags, whatever it is. Needed in lists and for adoption: the core
-    /// sees it only if it is one of
-    /// [`previous_cluster_ids`](crate::Context::previous_cluster_ids), and then has CreateMachine
-    /// put the one of today in its place.
+    /// The cluster id in the instance's tags, whatever its value. Needed in lists and for adoption: the core takes an
+    /// id among [`previous_cluster_ids`](crate::Context::previous_cluster_ids) for its own, and then has CreateMachine
+    /// replace it by the current id.
     pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
         self.record.cluster_id = id.into();
         self
     }
 
-    /// The name under which its Node will register. Left out: the name of the machine.
+    /// The name under which the Node of the instance will register. Left out: the name of the machine.
     pub fn node_name(mut self, name: impl Into<String>) -> Self {
         self.record.node_name = name.into();
         self
@@ -124,13 +123,13 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part: what it is, in a word for people, and its id.
+    /// A part: its kind, in a word for people, and its id.
     pub fn new(kind: impl Into<String>, id: impl Into<String>) -> Self {
         let (kind, id) = (kind.into(), id.into());
         Self { record: proto::PartRecord { kind, id, ..Default::default() } }
     }
 
-    /// The machine that its tags name. The core takes no notice of one without a UID.
+    /// The machine in the part's tags. The core ignores a part without a UID.
     pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
         self.record.machine_name = name.into();
         self.record.machine_uid = uid.into();

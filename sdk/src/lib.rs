@@ -1,7 +1,7 @@
 //! Everything that a driver author needs.
 //!
-//! A driver is a process of its own. It dials in to the core, says which infrastructure it serves,
-//! and does what the core asks: implement [`Driver`], hand it to [`run`], done. This is a whole one:
+//! A driver is a process of its own. The process dials in to the core, names its provider, and carries out the core's
+//! operations: implement [`Driver`], hand it to [`run`], done. A complete driver:
 //!
 //! ```no_run
 //! use std::process::ExitCode;

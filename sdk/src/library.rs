@@ -64,7 +64,7 @@ impl Library {
         }
     }
 
-    /// Drops what the core calls stale, and classes that refer to it.
+    /// Drops stale objects, and classes that refer to them.
     pub(crate) fn invalidate(&self, stale: &[ObjectRevision]) {
         let hit = |known: &ObjectRevision| {
             stale.iter().any(|gone| {
@@ -191,10 +191,10 @@ impl Library {
         Ok(Lease { secret: Secret::new(answer.data), until: Instant::now() + life })
     }
 
-    /// Calls the core, waiting for a session if there is none. A call that was cut off is made once
-    /// more without a wait, since the first call on a connection that was told to go away never reaches
-    /// the core; and a call that failed because the session is over, in the next one. That one may
-    /// be over as soon: cores are replaced one after another.
+    /// Calls the core, waiting for a session if there is none. A call that was cut off is made once more without a
+    /// wait, since the first call on a connection that was told to go away never reaches the core; a call that failed
+    /// because its session is over is made again in the next session. The next session may be over as soon: cores are
+    /// replaced one after another.
     async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>> + Send,

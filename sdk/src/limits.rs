@@ -13,7 +13,7 @@ const MESSAGE_BYTES: usize = 2 * 1024;
 pub(crate) const WORD_BYTES: usize = 256;
 /// Ids that a cluster had before.
 const PREVIOUS_CLUSTERS: usize = 8;
-/// With their descriptions they stay below half a frame.
+/// So many violations with their descriptions stay below half a frame.
 const VIOLATIONS: usize = 64;
 const VIOLATION_BYTES: usize = 512;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ostler_proto::v1alpha1 as proto;
 
 /// Labels, annotations and template of a Machine when the operation was sent, as `MachineMetadata` in the contract
-/// says. Name, tag and place instances by it; find them by their identity alone.
+/// says. Use them to name, tag and place instances; find instances by their identity alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineMetadata {
     /// Labels of the Machine.

@@ -152,8 +152,8 @@ impl Options {
         self
     }
 
-    /// A name of this process. Those that run at the same time have different names: a new one is taken
-    /// for the successor of the one of its name. Without a name it is the successor of none.
+    /// The name of this process. Processes that run at the same time have different names: the core takes a new process
+    /// for the successor of the process with the same name. Without a name the process is the successor of none.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
         self.instance_name = name.into();
         self

@@ -1,4 +1,4 @@
-//! Groups: what a driver whose infrastructure has scaling groups is asked, and what it answers.
+//! Groups: requests and answers of a driver whose infrastructure has scaling groups.
 
 mod rules;
 
@@ -34,11 +34,11 @@ pub struct PoolModel {
 pub struct CreatePool {
     /// The operation. Its target is the pool.
     pub ctx: Context,
-    /// How many instances a new group is to have. One that is found keeps its size.
+    /// How many instances a new group is to have. A group that is found keeps its size.
     pub desired: i32,
-    /// What it makes them from.
+    /// The model for the instances of the group.
     pub model: PoolModel,
-    /// Set these in the very call that makes the group, and on each instance that it makes.
+    /// Set these tags in the very call that makes the group, and on each instance of the group.
     pub tags: BTreeMap<String, String>,
     /// The pool was here before: look the group up by this id first, and adopt it.
     pub provider_id: Option<String>,
@@ -56,13 +56,13 @@ pub struct PoolSize {
 /// Change the size of a group, or what it makes instances from.
 #[derive(Debug, Clone)]
 pub struct UpdatePool {
-    /// The operation. Its target is the pool, its class that of the model.
+    /// The operation. The target is the pool, and the class is the class of the model.
     pub ctx: Context,
     /// Id of the group.
     pub provider_id: String,
     /// `None`: as many as now. [`UpdatePool::allow`] says whether it may be done.
     pub size: Option<PoolSize>,
-    /// `None`: as it is. Instances that are there keep what they have.
+    /// `None`: as it is. Existing instances keep their model.
     pub model: Option<PoolModel>,
 }
 
@@ -115,9 +115,10 @@ pub struct UpdatePoolMachine {
     pub provider_id: String,
     /// Id of the instance.
     pub instance: String,
-    /// The model that it is to have; another one than the group's is ABORTED.
+    /// The model for the instance; a model other than the group's is ABORTED.
     pub model_hash: String,
-    /// Its Node is drained: it may be restarted or made anew. Else only what it does not feel.
+    /// Its Node is drained: it may be restarted or made anew. Otherwise only changes that the Node does not feel are
+    /// allowed.
     pub drained: bool,
 }
 
@@ -129,13 +130,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A group with its final id, the size that it is to have, and how many instances it has.
+    /// A group with its final id, its desired size, and the number of its instances.
     pub fn new(provider_id: impl Into<String>, desired: i32, current: i32) -> Self {
         let provider_id = provider_id.into();
         Self { record: proto::PoolRecord { provider_id, desired, current, ..Default::default() } }
     }
 
-    /// The pool it belongs to, as its tags say. Left out, it is filled in from the operation.
+    /// The pool in the group's tags. Left out: the pool of the operation.
     pub fn pool(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
         self.record.pool_name = name.into();
         self.record.pool_uid = uid.into();
@@ -148,7 +149,7 @@ impl Pool {
         self
     }
 
-    /// What it makes instances from now.
+    /// The current model of the group.
     pub fn model_hash(mut self, hash: impl Into<String>) -> Self {
         self.record.model_hash = hash.into();
         self
@@ -246,11 +247,11 @@ impl PoolInstance {
 pub struct PoolStatus {
     /// The group.
     pub pool: Pool,
-    /// All its instances, if they were asked for. Never a part of them.
+    /// All instances of the group, if they were asked for. Never a part of the instances.
     pub instances: Vec<PoolInstance>,
 }
 
-/// What became of instances that were to be deleted.
+/// The outcome of a deletion of instances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolMachinesDeleted {
     /// The group as it is now.

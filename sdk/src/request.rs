@@ -19,9 +19,8 @@ pub struct CreateMachine {
     /// The identity as tags, and maybe more: set these in the very call that makes the instance, and
     /// put them on one that is adopted.
     pub tags: BTreeMap<String, String>,
-    /// The machine was here before (restored or migrated cluster): look it up by this id first,
-    /// and adopt it (put the tags on it) if cluster and machine name match. Never make another one
-    /// while this one exists.
+    /// The machine was here before (restored or migrated cluster): look it up by this id first, and adopt it (put the
+    /// tags on it) if cluster and machine name match. Never make a second instance while this instance exists.
     pub provider_id: Option<String>,
     /// What the user data is, e.g. `cloud-init`; may be empty.
     pub user_data_format: String,
@@ -29,7 +28,7 @@ pub struct CreateMachine {
 }
 
 impl CreateMachine {
-    /// The user data, complete and ready to hand over. It holds credentials: never log it.
+    /// The user data, complete and ready to hand over. User data holds credentials: never log it.
     pub fn user_data(&self) -> &[u8] {
         self.user_data.as_bytes()
     }
@@ -47,7 +46,7 @@ impl CreateMachine {
     }
 }
 
-/// User data, complete and ready to hand over. It holds credentials: `Debug` shows its size alone.
+/// User data, complete and ready to hand over. User data holds credentials: `Debug` shows its size alone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserData(pub(crate) Vec<u8>);
 
@@ -93,8 +92,9 @@ pub struct UpdateMachine {
 }
 
 impl UpdateMachine {
-    /// Of the paths in which the instance differs from `spec` and that cannot be changed while it runs, those that stand in the way.
-    /// A path in which the last applied spec is as `spec` does not: an update in place of the Node changed that.
+    /// Returns the paths of `fixed` that stand in the way of the update: `fixed` are the paths in which the instance differs from
+    /// `spec` and that cannot change while the instance runs. A path in which `spec` equals the last applied spec does not stand in
+    /// the way: an update in place of the Node changed the instance there.
     pub fn in_the_way<T: HotSpec + DeserializeOwned>(
         &self,
         spec: &T,
@@ -134,7 +134,7 @@ pub struct DeleteMachine {
 /// the one and keeps it for the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deletion {
-    /// It was there, and nothing of it is left.
+    /// The instance was there, and nothing of it is left.
     Deleted,
     /// There was nothing to delete.
     WasAbsent,

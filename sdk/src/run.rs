@@ -117,7 +117,7 @@ pub fn options(args: &DriverArgs) -> Result<Options, RunError> {
         .instance_name(args.instance_name.clone().unwrap_or_else(host_name)))
 }
 
-/// In a pod its name. One that cannot be told is none.
+/// The host name: in a pod, the pod's name. An unreadable name is empty.
 fn host_name() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

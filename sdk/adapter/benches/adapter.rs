@@ -142,7 +142,7 @@ struct Bench<'a> {
     processes: &'a [Process],
 }
 
-/// What this process and those have used of the CPU, in microseconds.
+/// The CPU time of this process and of `processes`, in microseconds.
 fn cpu(processes: &[Process]) -> f64 {
     let ids = processes.iter().map(|it| it.0.id()).chain([std::process::id()]);
     let ticks = ids.flat_map(|id| {
@@ -277,7 +277,7 @@ async fn core() -> (Sessions, String) {
     (sessions, endpoint)
 }
 
-/// This program again, as another part. Ends with this one.
+/// This program, started again in another role. Killed when dropped.
 struct Process(Child);
 
 impl Process {

@@ -1,4 +1,4 @@
-//! One driver process, seen by the session as what answers its operations.
+//! Answers the operations of a session by calls to one driver process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -252,7 +252,7 @@ impl Adapter {
         }
     }
 
-    /// Asks the driver to stop an operation. It answers in the call of that operation.
+    /// Asks the driver to stop an operation. The driver answers in the call of the operation.
     async fn cancel(&self, operation_id: String) {
         let mut client = self.client().calls;
         let asked = client.cancel_operation(proto::CancelOperationRequest { operation_id });
@@ -288,7 +288,7 @@ impl Adapter {
         }
     }
 
-    /// Finds one instance in the list, for a driver that cannot read one.
+    /// Finds one instance in the list, for a driver without GetMachineStatus.
     async fn find(
         &self,
         asked: &proto::GetMachineStatusRequest,

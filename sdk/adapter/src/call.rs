@@ -12,7 +12,8 @@ use tonic::Status;
 use crate::socket::Client;
 use crate::{answer, lists};
 
-/// What an operation needs besides its request. `newer`: the secret in place of the one that was read first.
+/// The context of an operation, which the driver gets besides the request. `newer`: the secret in place of the one that
+/// was read first.
 pub(crate) async fn context(
     request: &Request,
     ctx: &Context,
@@ -30,7 +31,7 @@ pub(crate) async fn context(
     };
     let target = ctx.target();
     let timeout = ctx.remaining();
-    // It would be taken for one that is not said.
+    // A timeout of zero would read as no timeout.
     if timeout.is_zero() {
         let message = "the time of the operation was over before the driver was called";
         return Err(DriverError::deadline_exceeded(message).not_applied());
@@ -62,7 +63,7 @@ pub(crate) async fn context(
     })
 }
 
-/// What an operation is about, and what that is tagged with.
+/// The kind of the operation's object, and the tags of that object.
 fn identity(request: &Request, ctx: &Context) -> (&'static str, BTreeMap<String, String>) {
     match request {
         Request::ListMachines(_) | Request::ValidateClass(_) | Request::ListPools(_) => {

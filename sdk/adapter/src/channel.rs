@@ -77,7 +77,7 @@ impl Service<Request<tonic::body::Body>> for Channel {
     }
 }
 
-/// What a driver answers a call, as it comes.
+/// The answer of a driver to a call, as a stream of frames.
 #[derive(Debug)]
 pub(crate) struct Answer(RecvStream);
 

@@ -76,7 +76,7 @@ impl Program {
         }
     }
 
-    /// Without its arguments, which may hold secrets.
+    /// The path alone: arguments may hold secrets.
     fn shown(&self) -> Display<'_> {
         self.path.display()
     }

@@ -93,7 +93,7 @@ pub async fn run(args: AdaptArgs, keeper: Keeper) -> anyhow::Result<()> {
     let child = program.supervise(&keeper, &path, &end, drain);
     let session = async {
         let served = serve(path.clone(), driver_uid, options).await;
-        // The driver ends after its session, which waits for what runs.
+        // The driver ends after its session, which waits for running operations.
         end.cancel();
         served
     };
@@ -140,7 +140,7 @@ pub async fn serve(path: PathBuf, uid: Option<u32>, options: Options) -> anyhow:
     let mut lock: Option<Lock> = None;
     while let Some((client, info)) = find(&socket, &mut lock, &shutdown).await? {
         let adapter = Adapter::new(client, info);
-        // Before it registers, so that one that cannot work is never taken for ready.
+        // The probe comes before the registration, so that a driver that cannot work is never taken for ready.
         let _ = shutdown.run_until_cancelled(adapter.probe()).await;
         let session = shutdown.child_token();
         let watched = adapter.clone();

@@ -16,13 +16,13 @@ const MOST_RECORDS: usize = 100_000;
 const LIST_BYTES: usize = 64 << 20;
 const LISTS_BYTES: usize = 256 << 20;
 
-/// What all lists take that this process collects.
+/// The size of all lists that this process is collecting.
 static COLLECTED: AtomicUsize = AtomicUsize::new(0);
 
 type Calls = MachineDriverServiceClient<Channel>;
 type Context = Option<Box<proto::OperationContext>>;
 
-/// What one list takes while it is collected.
+/// The size of one list while the adapter collects it.
 #[derive(Debug, Default)]
 struct Taken {
     records: usize,

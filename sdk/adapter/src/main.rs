@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use ostler_adapter::{AdaptArgs, run};
 use ostler_local::Keeper;
 
-/// What one thread allocates another frees, which that of the C library does under a lock.
+/// Threads free memory that other threads allocated; the allocator of the C library takes a lock for each such free.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -16,9 +16,9 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .without_max_times();
 /// After a program ran for this long, the pauses begin with the shortest again.
 const WELL_AFTER: Duration = Duration::from_mins(1);
-/// One that ends before this has not begun its work.
+/// A program that ends sooner has not begun its work.
 const BEGINS_WITHIN: Duration = Duration::from_secs(5);
-/// It does not begin at all if it ended so often before it began.
+/// After so many ends before its work began, a program counts as one that never runs.
 const ENOUGH: u32 = 3;
 
 /// The lives of one program.
@@ -40,7 +40,7 @@ impl Default for Restarts {
 pub struct Restart {
     /// Before the next start.
     pub pause: Duration,
-    /// It has ended right after every one of these starts: to start it again soon does not help.
+    /// How often the program ended right after its start, if it never ran: another start soon does not help.
     pub never_ran: Option<u32>,
 }
 
@@ -63,13 +63,13 @@ impl Restarts {
     }
 }
 
-/// Whether another process ended it, and not what it found when it started.
+/// Whether another process ended the program by a signal.
 fn ended_by_others(end: ExitStatus) -> bool {
     let signals = [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     end.signal().is_some_and(|number| signals.into_iter().any(|it| it as i32 == number))
 }
 
-/// How a program ended, and what that often means.
+/// How a program ended, and the usual cause.
 pub fn describe(end: std::io::Result<ExitStatus>) -> String {
     let Ok(status) = end.as_ref() else {
         return end.map_or_else(|error| error.to_string(), |status| status.to_string());

@@ -18,8 +18,8 @@ const PREDECESSOR: Duration = Duration::from_secs(5);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Calls a driver over one connection, so that it never reaches another process than the one that was
-/// checked. When the connection is lost, every call fails.
+/// Calls a driver over one connection, so that a call never reaches another process than the checked one. When the
+/// connection is lost, every call fails.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) calls: MachineDriverServiceClient<Channel>,
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     pub(crate) lost: CancellationToken,
 }
 
-/// Where a driver listens, and as whom it runs.
+/// The socket of a driver, and the user that the driver runs as.
 #[derive(Debug, Clone)]
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
@@ -77,7 +77,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Keeps every other adapter away from this directory. One that was killed may hold it a moment longer.
+    /// Keeps every other adapter away from this directory. An adapter that was killed may hold the lock a moment
+    /// longer.
     pub(crate) async fn lock(&self) -> anyhow::Result<Lock> {
         let directory = self.directory();
         let shown = directory.display();

@@ -16,8 +16,8 @@ use ostler_local::{Keeper, Tree};
 /// Only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_mins(1);
 const ADAPTER: &str = env!("CARGO_BIN_EXE_ostler-adapter");
-/// What a start script starts: a process in its group, one that left group and session, and one whose parent has ended and
-/// that cleared its environment.
+/// Children of a start script: a process in the script's group, one in a group and session of its own, and one whose
+/// parent has ended and whose environment is empty.
 const HELPERS: &str = "\
 sh -c 'echo $$ > grouped.part; mv grouped.part grouped; exec sleep 600' &
 setsid sh -c 'echo $$ > apart.part; mv apart.part apart; exec sleep 600' &
@@ -45,7 +45,7 @@ impl Place {
         path
     }
 
-    /// The number that a process wrote, once it has.
+    /// The process id that a process wrote, once the file is there.
     fn told(&self, name: &str) -> i32 {
         until(name, || fs::read_to_string(self.path(name)).ok()?.trim().parse().ok())
     }
@@ -266,7 +266,7 @@ fn the_next_adapter_ends_what_is_left_when_everything_above_the_driver_was_kille
         first.0.kill().unwrap();
         first.0.wait().unwrap();
         end(above, Signal::SIGKILL);
-        // Nobody finds it any more: it cleared its environment, and who stood above it is gone.
+        // Nobody finds `hidden` any more: its environment is empty, and the process above is gone.
         end(place.told("hidden"), Signal::SIGKILL);
         let stranger = Command::new("sleep").arg("600").spawn().unwrap();
         fs::remove_file(place.path("own")).unwrap();

@@ -1,4 +1,4 @@
-//! The names that serde gives to fields: those are what people write, and what paths are made of.
+//! The names that serde gives to fields: people write them, and paths consist of them.
 
 use syn::{Attribute, Error, Ident, LitStr, Result, Token, ext::IdentExt as _, parenthesized};
 

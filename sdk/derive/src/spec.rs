@@ -51,7 +51,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// What one field does to the part that is fixed.
+/// The code for one field of the fixed part.
 fn step(field: &Field, all: Option<crate::names::Case>) -> Result<TokenStream> {
     let mark = mark(field)?;
     let Some(ident) = field.ident.as_ref().filter(|_| mark != Mark::Fixed) else {

@@ -9,15 +9,15 @@ use anyhow::Context as _;
 use crate::record::Record;
 use crate::socket::LONGEST_PATH;
 
-/// What their names begin with; six letters follow.
+/// Names of the directories begin with this; six letters follow.
 const PREFIX: &str = "driver-";
-/// The record of who made one, and of the trees that were started for it.
+/// The record of the directory's owner, and of the trees that were started for the directory.
 const RECORD: &str = "processes";
 const LONGEST_PARENT: usize = LONGEST_PATH - "/driver-XXXXXX/driver.sock".len();
-/// One that was made may be taken for a left one before it has its record.
+/// Until a new directory has its record, another process may take it for a left one and remove it.
 const TRIES: u32 = 3;
 
-/// A directory for the socket of one driver that only this user can enter; it goes with this value.
+/// A directory for the socket of one driver that only this user can enter; dropping the value removes the directory.
 #[derive(Debug)]
 pub struct SocketDirectory {
     path: PathBuf,
@@ -25,9 +25,9 @@ pub struct SocketDirectory {
 }
 
 impl SocketDirectory {
-    /// A new one in `parent`, or among the temporary files where that path is too long for a socket. Those that processes
-    /// left there that were killed are removed, and the trees that these left are ended. `alone`: nobody else makes any in
-    /// `parent`.
+    /// A new directory in `parent`, or among the temporary files if `parent` is too long for the path of a socket.
+    /// Directories of killed processes are removed there, and the trees that these processes left are ended. `alone`: no
+    /// other process makes directories in `parent`.
     ///
     /// # Errors
     /// It cannot be made, or what is left cannot be ended.
@@ -98,7 +98,7 @@ async fn make(parent: &Path) -> anyhow::Result<SocketDirectory> {
     }
 }
 
-/// Whether it is one that only this user could have made.
+/// Whether only this user could have made the directory.
 fn is_own(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let named = name.and_then(|name| name.strip_prefix(PREFIX)).is_some_and(|it| it.len() == 6);

@@ -1,4 +1,4 @@
-//! A program that is killed with the process that started it.
+//! A program that is killed at the end of its parent.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -22,10 +22,10 @@ impl Exec {
     /// Becomes the program.
     ///
     /// # Errors
-    /// It cannot be executed, or the process that started this one has ended.
+    /// The program cannot be executed, or the parent of this process has ended.
     pub fn run(self) -> anyhow::Result<()> {
         set_pdeathsig(Some(Signal::SIGKILL)).context("the end cannot be bound to the parent's")?;
-        // It may have ended before that.
+        // The parent may have ended before the call.
         anyhow::ensure!(nix::unistd::getppid().as_raw() == self.parent, "the parent has ended");
         let mut command = self.command.into_iter();
         let program = command.next().context("no program is named")?;

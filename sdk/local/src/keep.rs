@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::processes;
 use crate::tree::{ENDED, KILL, PROCESS, TERMINATE};
 
-/// Between two times that what is left is killed: it may start more meanwhile.
+/// Between two kills of the tree: meanwhile, its processes may have started more.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A program, and how it is kept together with all that it starts. Standard input is the line to the host.
@@ -95,11 +95,11 @@ impl Keep {
     }
 }
 
-/// What the keeper knows of its tree.
+/// The state of a tree.
 struct Kept {
     /// The process of the program.
     program: i32,
-    /// How that ended, if it did.
+    /// The exit status of the program, if it has ended.
     ended: Option<i32>,
     input: Option<ChildStdin>,
     /// SIGTERM was sent.
@@ -109,8 +109,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// Takes the ends of those that have ended. Whether any process is left: all of a tree are below this one, which is
-    /// the parent of whatever lost its own.
+    /// Reaps processes that have ended. Whether any process of the tree is left: this process is an ancestor of them
+    /// all, since orphans become its children.
     fn is_left(&mut self) -> bool {
         loop {
             let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -175,7 +175,7 @@ fn host() -> io::Result<UnixStream> {
 
 async fn tell(host: &mut Option<UnixStream>, line: String) {
     if let Some(host) = host {
-        // That it is gone is seen where it is heard.
+        // `heard` sees that the host is gone.
         let _gone = host.write_all(line.as_bytes()).await;
     }
 }

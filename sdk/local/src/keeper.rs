@@ -19,10 +19,10 @@ use crate::tree::{Manner, Tree};
 /// For what is left of a tree to end by itself, after its program has ended, unless said.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Starts programs, each with a process above it that keeps what it starts together.
+/// Starts programs, each below a process that keeps the program's tree together.
 #[derive(Debug, Clone)]
 pub struct Keeper {
-    /// This executable, and where it has [`crate::Keep`]. Empty: a tree is a process group.
+    /// The path of this executable, and the arguments of [`crate::Keep`]. Empty: a tree is a process group.
     words: Vec<OsString>,
     /// The beginning of the marks of its trees.
     mark: String,

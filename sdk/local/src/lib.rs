@@ -1,10 +1,11 @@
 //! What one computer has: process trees that end as a whole, unix sockets, and the directories of both.
 //!
-//! A driver is a tree of processes: a start script, the driver, and what that starts. [`Keeper`] starts such a tree. On
-//! Linux a process of ours ([`Keep`]) stands above it: whatever loses its parent becomes its child, and it ends with the
-//! last of them. It ends all of them when the process that started it is gone, after SIGKILL, too. Each of them has a mark
-//! in its environment that only this tree has, and [`Record`] holds its beginning in a file: by that, the next owner of the
-//! file finds what is left if the process above was killed as well.
+//! A driver is a tree of processes: a start script, the driver, and their children. [`Keeper`] starts such a tree. On Linux
+//! a process of ours ([`Keep`]) stands above the tree: a process that loses its parent becomes the keeper's child, and the
+//! keeper ends after the last process of the tree. When the process that started the tree is gone, even by SIGKILL, the
+//! keeper ends the whole tree. Each process of the tree has the tree's mark in its environment, and [`Record`] holds the
+//! beginning of the mark in a file: if the keeper was killed as well, the next owner of the file finds the rest of the tree
+//! by the mark.
 //!
 //! A process that cleared its environment is found only while the process above it lives. On other systems a tree is the
 //! process group of its program, and is not recorded.

@@ -36,11 +36,11 @@ impl Process {
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => Some(handle),
             Err(Errno::SRCH) => return Ok(()),
-            // Old kernels, and sandboxes that know none of it.
+            // Old kernels, and sandboxes without pidfds.
             Err(Errno::NOSYS | Errno::PERM) => None,
             Err(error) => return Err(error.into()),
         };
-        // What was opened is the process that was found.
+        // Checks that the handle belongs to the process that was found.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
             return Ok(());
         }
@@ -62,7 +62,7 @@ fn all() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
-/// All below these, these not among them.
+/// All descendants of `roots`, without `roots`.
 fn below(roots: BTreeSet<i32>, all: &[Process]) -> Vec<Process> {
     let mut known = roots;
     let mut found = Vec::new();
@@ -80,12 +80,12 @@ fn below(roots: BTreeSet<i32>, all: &[Process]) -> Vec<Process> {
     }
 }
 
-/// All processes below this one.
+/// All descendants of this process.
 pub(crate) fn of_this_one() -> Vec<Process> {
     below([own()].into(), &all())
 }
 
-/// All processes with this mark in this variable of their environment, and those below them; never this one.
+/// All processes with `mark` in `variable` of the environment, and their descendants; never this process.
 pub(crate) fn marked(variable: &str, mark: &str) -> Vec<Process> {
     let all = all();
     let has = |it: &&Process| it.pid != own() && has_mark(it.pid, variable, mark);

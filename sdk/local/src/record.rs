@@ -17,7 +17,7 @@ const PREDECESSOR: Duration = Duration::from_secs(5);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A file that says by which mark the trees of its owner are known. It has one owner, which holds its lock.
+/// A file with the mark of the trees of its owner. The owner holds the lock of the file; there is one owner at most.
 #[derive(Debug)]
 pub struct Record {
     file: File,
@@ -108,7 +108,7 @@ impl Record {
         named.is_some() && self.file.metadata().map(inode).ok() == named
     }
 
-    /// What the marks of its trees begin with.
+    /// The beginning of the marks of the owner's trees.
     pub(crate) fn mark(&self) -> &str {
         &self.mark
     }

@@ -41,7 +41,7 @@ pub(crate) struct Manner {
     pub(crate) grace: Duration,
 }
 
-/// A program and all that it started. It ends with the value.
+/// A program and all processes below it. Dropping the value ends the tree.
 #[derive(Debug)]
 pub struct Tree {
     line: Line,
@@ -71,7 +71,8 @@ impl Tree {
         let told = UnixStream::from_std(ours.try_clone()?)?;
         command.stdin(OwnedFd::from(theirs));
         let child = command.spawn()?;
-        // It holds the other end: with it here, nobody would see this process go.
+        // The command holds the keeper's end of the line: if that end stayed open here, the keeper would never see this
+        // process go.
         drop(command);
         Ok(Self::watched(child, Line::Kept(ours), Some(told), manner))
     }
@@ -124,7 +125,7 @@ impl Tree {
         told.ok().and_then(Result::ok).and_then(|process| *process)
     }
 
-    /// What the tree writes, if the command piped it.
+    /// The stdout of the tree, if the command piped it.
     pub fn take_output(&mut self) -> Option<ChildStdout> {
         self.output.take()
     }
@@ -190,14 +191,14 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         match &self.line {
-            // It sees that this process is gone.
+            // The keeper sees the end of the line.
             Line::Kept(line) => drop(line.shutdown(Shutdown::Both)),
             Line::Group(group, _) => self.signal(*group, Signal::SIGKILL),
         }
     }
 }
 
-/// One that has ended hears nothing.
+/// Sends a word to the keeper; a keeper that has ended hears nothing.
 fn say(mut line: &Plain, word: u8) {
     if let Err(error) = line.write_all(&[word]) {
         tracing::debug!(%error, "the process above a driver is not reached");

@@ -9,7 +9,8 @@ use crate::error::DriverError;
 pub struct PoolDeletion {
     /// These instances are there and are to go.
     pub instances: Vec<String>,
-    /// The size of the group falls by one for each of them, in the call that deletes it. Else the group makes others.
+    /// The call that deletes an instance has to lower the size of the group by one. Otherwise the group would replace
+    /// the instance.
     pub lowers: bool,
     /// The size that the group has when all of them go.
     pub size: i32,
@@ -102,7 +103,7 @@ mod tests {
             (&["gone"], (3, 2), 3, Some((&[], false, 3))),
             (&["gone"], (3, 2), 2, Some((&[], false, 2))),
             (&["gone"], (3, 2), 9, Some((&[], false, 9))),
-            // One of two is gone by itself: it is lowered for the other alone.
+            // One of two is gone by itself: the size falls by one, for the other.
             (&["a", "gone"], (3, 1), 3, Some((&["a"], true, 2))),
             (&["a", "a"], (3, 2), 3, Some((&["a"], true, 2))),
             // Another system changed the size.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
-/// Of several cores one leads; which one shows at the next attempts.
+/// The longest wait while looking for the leader among several cores.
 pub(crate) const SEARCH: Duration = Duration::from_secs(2);
 /// Even the luckiest draw leaves the core a breath.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! From what a verb answered to the frames that carry it.
+//! Turns the answer of a verb into frames.
 
 use ostler_proto::v1alpha1 as proto;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! From an operation to the verb that does it.
+//! Runs the verb of an operation.
 
 use std::cell::LazyCell;
 use std::convert::Infallible;
@@ -41,9 +41,9 @@ pub(crate) struct Dispatcher<H> {
 }
 
 impl<H: Handler> Dispatcher<H> {
-    /// Does an operation to its end, in time: whatever the verb does, there is an answer. A read that
-    /// is cancelled leaves nothing to be looked after, so it ends where it is: those of a core that is
-    /// gone would ask the next one for a class that is denied to them, and hold up what needs it.
+    /// Runs an operation to its end, in time: there is an answer whatever the verb does. A cancelled read leaves
+    /// nothing behind, so it ends at once: reads of a core that is gone would ask the next core for a class, be denied,
+    /// and hold up operations that need the class.
     pub(crate) fn perform(
         &self,
         operation: proto::Operation,
@@ -60,7 +60,7 @@ impl<H: Handler> Dispatcher<H> {
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         let asked =
             request.ok_or_else(|| DriverError::unimplemented("the operation asks for nothing"));
-        // A driver may quote what it was asked, as clouds do in their errors.
+        // A driver may quote its request in an error, as clouds do.
         if let Ok(request) = &asked
             && let Some(user_data) = user_data(request)
         {
@@ -76,7 +76,7 @@ impl<H: Handler> Dispatcher<H> {
             };
             // What a verb spawned learns that the verb is gone.
             let _gone = cancelled.clone().drop_guard();
-            // A change that is told to stop knows best what it left.
+            // A mutation that is told to stop gets time to say what it left.
             let late = if reads { handler.grace() } else { handler.grace().max(STOP) };
             let until = ctx.deadline() + late;
             let verb = async { handler.perform(asked?, ctx.clone()).await };
@@ -157,8 +157,8 @@ fn user_data(request: &Request) -> Option<&[u8]> {
 /// Whatever the core asks for, no more often than this.
 const MOST_OFTEN: Duration = Duration::from_millis(100);
 
-/// Repeats what the verb last said at least once in every `interval`. In the task of the verb, so that
-/// one that blocks its thread is not said to work.
+/// Repeats the last report of the verb at least once in every `interval`. Runs in the task of the verb, so that a verb
+/// that blocks its thread does not count as working.
 async fn speaking<T>(
     verb: impl Future<Output = T> + Unpin,
     ctx: &Context,

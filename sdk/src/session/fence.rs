@@ -1,6 +1,6 @@
 //! Whose word counts: that of the core with the highest term.
 
-/// What a core that lost its leadership says.
+/// The refusal of a core without leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stale {
     /// Its term.

@@ -10,8 +10,8 @@ use super::hello::Instance;
 use super::protocol::Protocol;
 use crate::driver::DriverInfo;
 
-/// Frames of a core, each behind a byte that says what happens first, and two that are its length. No
-/// frame breaks the driver, whatever came before it.
+/// Frames of a core; before each frame, a byte says what happens first, and two bytes give its length. No frame breaks
+/// the driver, whatever came before.
 pub fn driver_hears(mut data: &[u8]) {
     let info = DriverInfo::new("fuzz.ostler.dev").max_in_flight(4);
     let instance = Instance { id: "fuzz".to_owned(), name: String::new() };

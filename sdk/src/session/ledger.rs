@@ -36,7 +36,7 @@ struct Running {
     forgotten: bool,
     /// It may change something.
     mutates: bool,
-    /// Since when it runs, until the core hears that it does.
+    /// Start of the operation, until the core hears that it runs.
     unnamed: Option<Instant>,
 }
 

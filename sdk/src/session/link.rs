@@ -29,7 +29,7 @@ const DOMAIN: &str = "ostler.dev";
 const REFUSED_WAIT: Duration = Duration::from_mins(5);
 /// However soon the core wants us back.
 const SOONEST: Duration = Duration::from_millis(100);
-/// Frames that wait for a core that reads slowly. One long list and all results fit.
+/// The queue of frames for a core that reads slowly. One long list and all results fit.
 const QUEUE_FRAMES: usize = 2048;
 /// From here on progress and events are dropped: they are the only frames that may be lost.
 const BUSY_FRAMES: usize = 256;
@@ -64,7 +64,7 @@ pub(crate) struct Link {
     heard: Instant,
     /// When and how to leave, once the core said so.
     leaving: Option<(Instant, Dial)>,
-    /// It was said that the core that was reached does not lead.
+    /// The log already says that the reached core does not lead.
     looking: bool,
 }
 
@@ -290,7 +290,7 @@ impl Link {
         }
     }
 
-    /// Loses the connection, if there is one, with all that is on its way.
+    /// Drops the connection, if there is one, with all frames on their way.
     pub(crate) fn cut(&mut self) {
         if !matches!(self.state, State::Waiting { .. }) {
             self.close(Dial::Backoff);
@@ -361,7 +361,8 @@ fn after(status: &Status) -> Dial {
     delay.map_or(Dial::Backoff, |delay| Dial::NotBefore(delay.min(LONGEST)))
 }
 
-/// What the core sends next, or its silence. What it sent goes first: where this process did not run for a while, both are there.
+/// The next message of the core, or its silence. A message goes first: after a pause of this process, a message and silence are
+/// both due.
 async fn heard(
     message: impl Future<Output = Result<Option<RegisterResponse>, Status>>,
     silent: Option<Instant>,

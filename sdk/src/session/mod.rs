@@ -209,7 +209,7 @@ impl<H: Handler> Shell<H> {
     }
 
     fn on_finished(&mut self, finished: Finished) {
-        // What the verb reported before it answered goes first.
+        // Reports of the verb from before its answer go first.
         while let Ok(report) = self.inbox.try_recv() {
             self.on_report(report);
         }
@@ -281,7 +281,7 @@ impl<H: Handler> Shell<H> {
         self.apply(effect);
     }
 
-    /// The time is over: ends the verbs and tells the core that it is not known what they did.
+    /// At the end of the drain: ends the verbs and tells the core that the outcome is unknown.
     fn end_drain(&mut self) {
         if matches!(self.drain, Some(Drain::Parting { .. })) {
             return;

@@ -18,7 +18,7 @@ use super::ledger::{Known, Ledger, MOST_HELD};
 use crate::driver::DriverInfo;
 use crate::handler::Answer;
 
-/// After this the core is told that an operation runs, if it heard nothing else of it.
+/// An operation of which the core has heard nothing for this long is reported as running.
 const ACCEPT_AFTER: Duration = Duration::from_secs(1);
 /// As the contract has it.
 const ACCEPTED_IN_FRAME: usize = 200;
@@ -34,7 +34,7 @@ pub(crate) enum Effect {
     Send(Sent),
     /// Start the verb of an operation.
     Start(Box<proto::Operation>),
-    /// Tell a verb that it is cancelled.
+    /// Cancel the verb of an operation.
     Cancel(String),
     /// The session is up.
     Welcomed { session_id: String, heartbeat: Option<Duration> },
@@ -86,7 +86,7 @@ enum Phase {
 }
 
 impl Protocol {
-    /// `held`: what runs already, from before this process.
+    /// `held`: operations that an earlier process began.
     pub(crate) fn new(
         info: DriverInfo,
         instance: Instance,
@@ -129,7 +129,7 @@ impl Protocol {
         self.phase = Phase::Unwelcome;
     }
 
-    /// A frame of the core. `None`: one that is not known here, which is ignored.
+    /// A frame of the core. `None`: a frame of an unknown kind, which is ignored.
     pub(crate) fn on_frame(&mut self, frame: Option<Received>, now: Instant) -> Vec<Effect> {
         let Some(frame) = frame else { return Vec::new() };
         match frame {
@@ -354,7 +354,7 @@ fn accepted(operation_ids: Vec<String>) -> Effect {
     send(Sent::Accepted(proto::OperationAccepted { operation_ids }))
 }
 
-/// What the core says that a time is.
+/// The duration that the core sent, within bounds.
 pub(super) fn time(said: Option<prost_types::Duration>) -> Option<Duration> {
     said.and_then(|it| Duration::try_from(it).ok()).map(|it| it.min(LONGEST))
 }

@@ -1,4 +1,4 @@
-//! A core that does nothing by itself: a test plays it frame by frame.
+//! A core that only plays the frames of a test.
 
 pub(crate) mod stable;
 

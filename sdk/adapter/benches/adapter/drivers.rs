@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// The variable that says which part a process is.
+/// The variable that names the role of a process.
 pub(crate) const ROLE: &str = "OSTLER_BENCH_ROLE";
 pub(crate) const TOKEN: &str = "bench";
 pub(crate) const DIRECT: &str = "direct.example.com";

@@ -25,7 +25,7 @@ struct Setting {
     fake: Fake,
     socket: Socket,
     adapter: Adapter,
-    /// Of its own, so that its connections end with it.
+    /// The driver's own runtime, so that killing the driver closes the connections.
     server: Option<tokio::runtime::Runtime>,
     _directory: tempfile::TempDir,
 }

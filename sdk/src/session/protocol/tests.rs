@@ -179,7 +179,7 @@ fn a_forgotten_operation_is_neither_heard_of_nor_started_twice() {
     assert_eq!(finish(&mut protocol, "a"), ["completed a"], "and is wanted again");
 }
 
-/// It would be sent again what the process before it handed to the driver.
+/// Otherwise the core would send operations again that the previous process handed to the driver.
 #[test]
 fn a_process_that_took_over_what_runs_names_no_session_until_it_had_one() {
     let instance = Instance { id: "instance".to_owned(), name: String::new() };

@@ -22,7 +22,7 @@ use super::*;
 
 const TOKEN: &str = "token";
 
-/// Whatever class is asked for. What its secret holds, each time that it is read: the last one first.
+/// Serves any class. The values of the class's secret, one for each read, in reverse order.
 struct Classes(Mutex<Vec<&'static str>>);
 
 #[ostler_sessions::async_trait]
@@ -200,7 +200,7 @@ async fn what_a_driver_says_at_the_end_of_its_own_time_arrives() {
     };
     *it.fake.bare.lock() = Some(failure(&error));
     let fake = it.fake.clone();
-    // It stops at the time that it was told, which is later than when the adapter counted it.
+    // The driver stops after the time that it was told, counted from the call: later than the adapter's deadline.
     tokio::spawn(async move {
         fake.began.acquire().await.unwrap().forget();
         let time = fake.asked.lock().pop().and_then(|it| it.timeout).unwrap();

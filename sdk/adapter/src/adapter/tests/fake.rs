@@ -9,7 +9,7 @@ use tonic::{Request as Call, Response as Reply, Status};
 
 use super::*;
 
-/// A driver whose creates wait for a permit, and which remembers what it was asked.
+/// A driver whose creates wait for a permit; all requests are recorded.
 #[derive(Debug, Clone)]
 pub(super) struct Fake {
     pub(super) permits: Arc<Semaphore>,
@@ -17,13 +17,13 @@ pub(super) struct Fake {
     pub(super) asked: Arc<Mutex<Vec<proto::OperationContext>>>,
     pub(super) cancelled: Arc<Semaphore>,
     pub(super) running: Arc<Mutex<Vec<RunningOperation>>>,
-    /// How often it was asked who it is.
+    /// How often the driver was asked for its info.
     pub(super) looks: Arc<Semaphore>,
-    /// What keeps it from working.
+    /// The reason why the driver is not ready, or the status with which its probe fails.
     pub(super) lack: Arc<Mutex<Result<String, Status>>>,
-    /// How often its events were watched; each time it tells one and ends.
+    /// How often the driver's events were watched; each watch yields one event and ends.
     pub(super) watched: Arc<Semaphore>,
-    /// What these calls end with, once their work is done.
+    /// The status of calls after their work.
     pub(super) bare: Arc<Mutex<Option<Status>>>,
 }
 
