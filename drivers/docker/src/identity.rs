@@ -1,4 +1,4 @@
-//! Whose a container is, and what it is called.
+//! The owner of a container, and its name.
 
 /// Labels and tags: cluster, name and UID of the Machine.
 pub use ostler_driver_sdk::identity::{

@@ -1,7 +1,7 @@
 //! Makes machines out of containers on a Docker Engine. Made to be copied:
 //!
 //! * [`spec`]: the provider spec of a class. Pure
-//! * [`identity`], [`tags`]: whose a container is, and what is said of it. Pure
+//! * [`identity`], [`tags`]: the owner of a container, and its tags. Pure
 //! * [`engine`]: the Docker Engine, and the only place that knows its client library
 //! * `errors`: what the engine says, in terms of the contract
 //! * [`DockerDriver`]: the verbs, each a few questions to the engine

@@ -76,7 +76,7 @@ async fn drive(args: DockerArgs) -> anyhow::Result<()> {
     let watch = tokio::spawn(driver.clone().watch());
     let events = tokio::spawn(driver.clone().tell_events());
     let ended = run_adjusted(driver, args.driver, |options| {
-        // Below that the client of the engine logs what it sends, and credentials are in it.
+        // At lower levels the client of the engine logs its requests, which contain credentials.
         log::set_max_level(log::LevelFilter::Info);
         options
     })

@@ -33,7 +33,7 @@ pub struct Notes {
     pub keys: OwnKeys,
     /// All is done that is done once.
     pub initialized: bool,
-    /// The command that was started last of those that are run once, until it is known how it ended.
+    /// The last started initialization command, until its end is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Started>,
     /// Of an instance of a group that was brought to another model than the one that it was made from.
@@ -45,9 +45,9 @@ pub struct Notes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Started {
-    /// Which one of those that are run once, from 0 on. Those before it ended well.
+    /// The number of the initialization command, from 0 on. All earlier commands ended well.
     pub number: usize,
-    /// What the engine calls it.
+    /// The engine's id of the command.
     pub id: String,
 }
 
@@ -61,7 +61,7 @@ pub struct OwnKeys {
 }
 
 impl TagFile {
-    /// That of a machine which is being made.
+    /// The tags of a new machine.
     pub fn new(tags: &Tags, initialized: bool) -> Self {
         let mut file = Self::default();
         for resource in Resource::ALL {

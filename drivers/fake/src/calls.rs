@@ -169,7 +169,7 @@ fn end<'a>(calls: impl DoubleEndedIterator<Item = &'a mut Call>, seq: u64, outco
     }
 }
 
-/// A call that has begun. One that is dropped was dropped by the session: its time was over.
+/// A call that has begun. A dropped entry belongs to a call that the session dropped because its time was over.
 #[derive(Debug)]
 pub(crate) struct Entry {
     log: CallLog,
@@ -195,7 +195,7 @@ impl Entry {
         }
     }
 
-    /// It ended without one.
+    /// The call ended without an answer.
     pub(crate) fn silent(mut self, word: &str) {
         self.end(word, "", "");
     }

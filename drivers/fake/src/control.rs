@@ -99,7 +99,7 @@ impl ControlFile {
         &self.path
     }
 
-    /// What it says now.
+    /// The content of the file now.
     pub fn read(&self) -> Result<Control, ControlError> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
@@ -120,8 +120,8 @@ impl ControlFile {
 }
 
 impl Control {
-    /// The behaviour of the kubelet of one machine: that of its class, with what is overridden.
-    /// The second value is whether it says Ready, if that is overridden.
+    /// The behaviour of one machine's kubelet: the behaviour of its class, with overrides. The second value says
+    /// whether the kubelet reports Ready, if that is overridden.
     pub fn kubelet(
         &self,
         machine: &str,

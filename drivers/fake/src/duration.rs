@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A duration that is written as Go writes it.
+/// A duration in the notation of Go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub Duration);
 
@@ -39,7 +39,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// The first number with its unit, and what follows.
+/// The first number with its unit, and the rest.
 fn leading_part(text: &str) -> Option<(Duration, &str)> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, tail) = text.split_at(digits);

@@ -2,7 +2,7 @@
 //!
 //! * [`cloud`]: instances with tags, in a state file that outlives the process
 //! * [`spec`]: the provider spec of a class
-//! * [`fault`]: what goes wrong, at which call
+//! * [`fault`]: failures of chosen calls
 //! * [`control`]: the file that changes faults and kubelets while it runs
 //! * [`calls`]: the log of what the core asked
 //! * [`FakeDriver`]: the verbs of the protocol

@@ -97,7 +97,7 @@ impl World {
         self.driver.update_pool_machine(request).await.map(drop)
     }
 
-    /// The group's size and its instances that are not on their way out.
+    /// The size of the group, and its instances except deleting ones.
     fn live(&self) -> (i32, Vec<Vm>) {
         let seen = self.driver.cloud().groups(|_| true).unwrap().remove(0);
         (seen.group.desired, seen.members.into_iter().filter(|vm| !vm.deleting).collect())

@@ -1,4 +1,4 @@
-//! Several processes on one state file see one cloud.
+//! Several processes share one cloud in a state file.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn new(machine: usize) -> NewInstance {
     }
 }
 
-/// What each of the other processes does: this test runs itself again for it.
+/// The main function of the other processes: this test runs itself again for each.
 #[test]
 fn makes_all_machines_when_it_is_a_process_of_another_test() {
     let Some(path) = std::env::var_os(STATE_FILE) else { return };

@@ -46,7 +46,7 @@ pub enum NotRegistered {
     /// A request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The Node of this name has this provider id, which is not the own one.
+    /// A Node of this name has the provider id of another instance.
     #[error("a Node of this name belongs to {0}: delete it if that instance is gone")]
     NameTaken(String),
     /// Another Node of this name was there, and is not any more.
@@ -119,7 +119,7 @@ impl KubeletApi {
         self.request(self.nodes().get_opt(name)).await
     }
 
-    /// Registers `node` with its Lease. One of the same name is taken over if it is this instance's, or has no provider id;
+    /// Registers `node` with its Lease. Takes a Node of the same name over if its provider id is this instance's or empty;
     /// its taints stay as they are.
     pub async fn register(&self, node: &Node, now: Timestamp) -> Result<(), NotRegistered> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -158,7 +158,7 @@ impl KubeletApi {
         Ok(found)
     }
 
-    /// Patches the status of a Node. One that was deleted stays so.
+    /// Patches the status of a Node. A deleted Node stays deleted.
     pub async fn patch_node_status(
         &self,
         name: &str,
@@ -204,7 +204,7 @@ impl KubeletApi {
         ignore_codes(created, &[409])
     }
 
-    /// Patches the status of a pod with this whole object, which names its UID. One that was deleted stays so.
+    /// Patches the status of a pod with `patch`, which names the UID. A deleted pod stays deleted.
     pub async fn patch_pod_status(
         &self,
         namespace: &str,
@@ -216,7 +216,7 @@ impl KubeletApi {
         ignore_codes(patched, &GONE)
     }
 
-    /// Deletes a pod that has ended, unless it is another one of its name.
+    /// Deletes an ended pod by name and UID.
     pub async fn delete_pod(
         &self,
         namespace: &str,

@@ -1,8 +1,8 @@
 //! What kubelets of ours share, the simulated ones of the fake driver and the node agent of container machines:
 //! a Node is registered, its Lease renewed, its status reported, and a pod that ended is deleted.
 //!
-//! [`KubeletApi`] sends the requests; [`node`] has the objects. How a kubelet gets its credentials, what its Node says of
-//! the machine and what it does with pods is the business of each.
+//! [`KubeletApi`] sends the requests; [`node`] has the objects. Credentials, the description of the machine in the Node
+//! and the handling of pods are up to each kubelet.
 
 mod api;
 pub mod node;

@@ -55,7 +55,7 @@ pub fn conditions(node: &Node) -> &[NodeCondition] {
     status.and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-/// Whether a Node reports that it is ready.
+/// Whether the Node is ready.
 pub fn is_ready(node: &Node) -> bool {
     conditions(node).iter().any(|it| it.type_ == "Ready" && it.status == "True")
 }
@@ -70,7 +70,7 @@ pub(crate) fn other_owner<'a>(node: &'a Node, own: Option<&str>) -> Option<&'a s
     provider_id(node).filter(|id| own.is_some_and(|own| own != *id))
 }
 
-/// The Lease of the Node with this UID, which is deleted together with it.
+/// The Lease of the Node with this UID; Kubernetes deletes both together.
 pub(crate) fn lease(name: &str, uid: String, now: Timestamp) -> Lease {
     let owner = OwnerReference {
         api_version: "v1".to_owned(),

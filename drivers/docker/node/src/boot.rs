@@ -108,7 +108,7 @@ async fn join_anew(options: &Options, store: &Store, node: &str) -> Result<Joine
     let joining = access(bootstrap.kubeconfig()).await?;
     let identity = obtain(&joining.api, store, node).await?;
     keep_cluster(store, &bootstrap)?;
-    // Last, as it is what says that this machine has joined.
+    // Last: the stored identity says that this machine has joined.
     store.keep_identity(&identity)?;
     tracing::info!(node, "joined");
     own(store, identity).await

@@ -23,7 +23,7 @@ pub(crate) enum NoClient {
     Client(#[from] cluster::NoClient),
 }
 
-/// A client, and where it sends its requests.
+/// A client and the address of its API server.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub(crate) api: KubeletApi,

@@ -1,6 +1,6 @@
 //! The node agent of container machines: what a kubelet is to a server, as far as a container without privileges can be one.
 //!
-//! It is the first process of the container. In this order it
+//! The agent is the first process of the container. In this order the agent
 //!
 //! 1. reads the user data (`user_data`): a script is executed, anything else is a bootstrap kubeconfig;
 //! 2. joins by standard TLS bootstrap (`identity`) and keeps key, certificate and kubeconfig, so that a restarted container comes

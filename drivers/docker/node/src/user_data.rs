@@ -28,7 +28,7 @@ impl std::fmt::Debug for Bootstrap {
     }
 }
 
-/// Why a machine cannot join with its user data. Never quotes them, as they hold a credential.
+/// Why a machine cannot join with its user data. Never quotes the user data: they hold a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadUserData {
     #[error(

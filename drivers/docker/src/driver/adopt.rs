@@ -1,4 +1,4 @@
-//! Adoption: a container that was there before its Machine.
+//! Adoption of a container that is older than its Machine.
 
 use ostler_driver_sdk::DriverError;
 

@@ -12,7 +12,7 @@ pub(super) fn instance(found: &Found) -> Instance {
     told.initialized(found.tags.driver.initialized)
 }
 
-/// An instance, as a list tells it: without what only its files say.
+/// An instance from a list, without the content of the instance's files.
 pub(super) fn listed(summary: &Summary, claim: &Labels) -> Instance {
     let name = tag(summary, claim, MACHINE);
     shown(summary, name)

@@ -33,7 +33,7 @@ impl DockerDriver {
         }
     }
 
-    /// A machine that is there: it is the one, or becomes it.
+    /// A machine that exists: it is the wanted machine, or is adopted.
     async fn take(&self, plan: &Plan, mut found: Found) -> Result<Instance, DriverError> {
         stays(&found.container.summary)?;
         if !found.carries(&plan.identity) {
@@ -51,7 +51,7 @@ impl DockerDriver {
         }))
     }
 
-    /// A create that was cut off: what it left is completed if it still fits, and else made anew.
+    /// Completes a create that was cut off; a rest that does not fit the spec is made anew.
     async fn resume(
         &self,
         ctx: &Context,
@@ -60,7 +60,7 @@ impl DockerDriver {
     ) -> Result<Instance, DriverError> {
         if fixed_changes(found, &plan.spec)?.is_empty() {
             match self.completed(ctx, plan).await {
-                // An engine that was killed while it started the container forgot that it did.
+                // An engine that was killed during the start of the container has forgotten the start.
                 Err(error) if error.reason_word() == "START_STUCK" => {}
                 done => return done,
             }

@@ -13,7 +13,7 @@ use crate::tags::TagFile;
 /// Files that are read concurrently.
 pub(super) const READS: usize = 16;
 
-/// A container and what is said of it.
+/// A container with tags and claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) container: Container,
@@ -22,7 +22,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether it is a machine already, and not only parts of one: it ran.
+    /// Whether the container ran: then it is a machine, and not only a part of one.
     pub(super) fn is_made(&self) -> bool {
         self.container.ran
     }
@@ -36,7 +36,7 @@ impl Found {
         tag(&self.container.summary, &self.claim, key)
     }
 
-    /// Whether its tags are those of today. If not, it is of a life before.
+    /// Whether the tags of the container name the current identity. Other tags are from a previous life of the machine.
     pub(super) fn carries(&self, identity: &Identity) -> bool {
         self.tag(CLUSTER) == identity.cluster_id && self.tag(UID) == identity.machine_uid
     }
@@ -147,7 +147,7 @@ impl DockerDriver {
         }
     }
 
-    /// As [`look`](Self::look), but all containers of the machine: the one that was named and those that carry its UID.
+    /// As [`look`](Self::look), but all containers of the machine: the named container, and all with the machine's UID.
     pub(super) async fn look_for_all(
         &self,
         ctx: &Context,
@@ -199,7 +199,7 @@ impl DockerDriver {
         self.of_cluster(ctx, &[(MACHINE, name)]).await
     }
 
-    /// One that is gone meanwhile is not there.
+    /// `None`: the container is gone, maybe since the list.
     pub(super) async fn inspect(&self, name: &str) -> Result<Option<Found>, EngineError> {
         let Some(container) = self.engine.container(name).await? else { return Ok(None) };
         let claim = claim(&self.engine, &container.summary).await?;

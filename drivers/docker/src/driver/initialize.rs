@@ -85,8 +85,8 @@ impl DockerDriver {
         Ok(())
     }
 
-    /// Runs a command. It is noted before it starts, so that a caller that stops waiting for it finds it again instead of
-    /// starting a second one beside it.
+    /// Runs a command. The command is noted before it starts, so that a caller that stopped waiting finds the command
+    /// again instead of starting a second one.
     async fn execute(
         &self,
         ctx: &Context,

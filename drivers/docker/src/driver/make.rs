@@ -26,9 +26,9 @@ pub(super) struct Plan {
     /// What the core wants on the instance from its first moment.
     pub(super) tags: BTreeMap<String, String>,
     pub(super) user_data: Vec<u8>,
-    /// Files of the one in whose place it comes.
+    /// Files of the replaced instance.
     pub(super) kept: Vec<File>,
-    /// Labels of one that a group has, in place of those of a machine.
+    /// Labels of an instance of a group, in place of the labels of a machine.
     pub(super) member: Option<Labels>,
 }
 
@@ -81,7 +81,7 @@ impl Plan {
         })
     }
 
-    /// What is in the container before its first process.
+    /// The files of the container before its first process.
     fn files(&self) -> Vec<File> {
         let tags = TagFile::new(&self.spec.tags, !self.spec.needs_initialization());
         let mode = match self.spec.user_data.delivery {
@@ -121,7 +121,7 @@ impl DockerDriver {
         self.engine.make_container(new).await.map_err(|error| driver_error(&error, left))
     }
 
-    /// Gives a container that never ran what it needs, and starts it.
+    /// Writes the files of a container that never ran, and starts the container.
     pub(super) async fn complete(&self, ctx: &Context, plan: &Plan) -> Result<(), DriverError> {
         let failed = |error: EngineError| driver_error(&error, Left::Something);
         stop_if_cancelled(ctx, Left::Something)?;

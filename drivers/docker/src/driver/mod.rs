@@ -27,7 +27,7 @@ use crate::spec::{Permissions, ProviderSpec, Refusal};
 
 pub(crate) use find::{Found, claim, tag_file};
 
-/// What `MachineClass.provider` says for this driver.
+/// The value of `MachineClass.provider` for this driver.
 pub const PROVIDER: &str = "docker.ostler.dev";
 
 /// The driver. Clones share the engine.

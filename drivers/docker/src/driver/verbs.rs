@@ -15,7 +15,7 @@ use crate::spec::ProviderSpec;
 
 /// An engine takes many calls and has one disk: more concurrent calls are not faster.
 const MAX_IN_FLIGHT: u32 = 32;
-/// An engine lists immediately what it made; a busy one may take this long to make what was asked before its caller died.
+/// An engine lists a new container immediately; a busy engine may take this long to make a container whose caller died.
 const LIST_LAG: Duration = Duration::from_secs(10);
 
 impl Driver for DockerDriver {

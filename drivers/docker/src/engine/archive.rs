@@ -21,11 +21,11 @@ pub struct File {
     pub path: String,
     /// Mode, e.g. `0o600`.
     pub mode: u32,
-    /// What is in it.
+    /// Its bytes.
     pub content: Vec<u8>,
 }
 
-/// What is in it may be secret.
+/// Hides the content, which may be secret.
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "File({}, {} bytes)", self.path, self.content.len())

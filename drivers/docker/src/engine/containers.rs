@@ -42,7 +42,7 @@ pub struct Container {
     pub summary: Summary,
     /// Whether it ever ran.
     pub ran: bool,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
     /// Names and ids of the networks that it is connected to.
     pub networks: BTreeSet<String>,
@@ -85,7 +85,7 @@ pub struct NewContainer {
     pub name: String,
     /// Its image.
     pub image: String,
-    /// Its command; empty: that of the image.
+    /// The command; empty: the image's own.
     pub command: Vec<String>,
     /// Its variables, `NAME=value`.
     pub environment: Vec<String>,
@@ -93,13 +93,13 @@ pub struct NewContainer {
     pub host_name: String,
     /// Its labels.
     pub labels: Labels,
-    /// The network that it begins with.
+    /// The first network.
     pub network: Option<String>,
     /// Volumes: name, path, and whether it may only read.
     pub volumes: Vec<(String, String, bool)>,
     /// Ports.
     pub ports: Vec<Port>,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
     /// Whether it has the rights of the host.
     pub privileged: bool,
@@ -150,7 +150,7 @@ impl Engine {
         self.checked(Call::MakeContainer, made).map(drop)
     }
 
-    /// Starts a container; one that runs is started.
+    /// Starts a container; a running container counts as started.
     pub async fn start(&self, name: &str) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let started = docker.start_container(name, None::<StartContainerOptions>).await;

@@ -18,7 +18,7 @@ pub struct EngineError {
 /// What an engine is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Whether it is there, and what it is.
+    /// To ping the engine, or to read its version and capacity.
     Hello,
     /// To list or inspect something, or to read a file.
     Look,

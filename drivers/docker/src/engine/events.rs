@@ -1,4 +1,4 @@
-//! What the engine tells by itself.
+//! The event stream of the engine.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -26,7 +26,7 @@ pub struct Happened {
 pub enum What {
     /// It was removed.
     Removed,
-    /// It was started, or it ended.
+    /// A container was started, or ended.
     Changed,
 }
 

@@ -9,16 +9,16 @@ use super::{Call, Engine, EngineError};
 /// What became of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// It was not started, or the engine forgot it.
+    /// The command was not started, or the engine forgot the command.
     Unknown,
     /// It runs.
     Running,
-    /// It ended with this status.
+    /// The command ended with this status.
     Ended(i64),
 }
 
 impl Engine {
-    /// Prepares a command, and says what it is called. It does not run yet.
+    /// Prepares a command, and returns its id. The command does not run yet.
     pub(crate) async fn prepare(
         &self,
         container: &str,
@@ -34,7 +34,7 @@ impl Engine {
         Ok(self.checked(Call::Execute, docker.create_exec(container, config).await)?.id)
     }
 
-    /// Runs a command to its end. What it prints is left behind.
+    /// Runs a command to its end. The output of the command is thrown away.
     pub(crate) async fn execute(&self, id: &str) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let started = docker.start_exec(id, Some(StartExecOptions::default())).await;

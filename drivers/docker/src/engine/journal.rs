@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 
 use super::{Call, Engine, EngineError};
 
-/// Events of those who only look.
+/// Events of calls that only read.
 const READS: [&str; 4] = ["archive-path", "export", "top", "health_status"];
 
 impl Engine {

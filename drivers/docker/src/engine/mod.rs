@@ -84,7 +84,7 @@ impl Engine {
         self.checked(Call::Hello, pong).map(drop)
     }
 
-    /// What it has to give.
+    /// The CPUs and the memory of the engine.
     pub async fn capacity(&self) -> Result<Capacity, EngineError> {
         let info = self.docker().await?.info().await;
         let info = self.checked(Call::Hello, info)?;
@@ -129,7 +129,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Filters that want all of these labels.
+/// Filters for objects with all of `labels`.
 fn labelled(labels: &[(&str, &str)]) -> std::collections::HashMap<String, Vec<String>> {
     let wanted = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     std::collections::HashMap::from([("label".to_owned(), wanted)])

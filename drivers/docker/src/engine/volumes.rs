@@ -30,8 +30,8 @@ impl Engine {
         Ok(found.volumes.into_iter().flatten().map(part).collect())
     }
 
-    /// Makes a volume, or finds the one of this name. One without any label is what an engine left that was killed
-    /// before it wrote the labels down: no list would ever show it, so it is made anew.
+    /// Makes a volume, or finds the volume of this name. A volume without any label is the rest of an engine that was
+    /// killed before it wrote the labels: no list would ever show the volume, so it is made anew.
     pub(crate) async fn make_volume(&self, new: NewVolume) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let (name, labelled) = (new.name.clone(), !new.labels.is_empty());

@@ -12,7 +12,7 @@ use ostler_driver_sdk::{Certainty, Code, DriverError, Violation};
 use self::rules::{RULES, network_of, pull_of};
 use crate::engine::{Call, EngineError, Failure};
 
-/// What an operation changed before it failed.
+/// The effect of an operation before its failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing.
@@ -31,7 +31,7 @@ pub(crate) fn driver_error(error: &EngineError, left: Left) -> DriverError {
     }
 }
 
-/// What a failed call and those before it left behind.
+/// Whether the failed call and earlier calls changed something.
 fn certainty(error: &EngineError, left: Left) -> Certainty {
     let heard = match &error.failure {
         Failure::Away(_) | Failure::Forbidden(_) | Failure::Refused { .. } => false,

@@ -1,4 +1,4 @@
-//! Words of engines and registries, and what they mean.
+//! Phrases of engines and registries, and their meaning.
 
 use ostler_driver_sdk::Code;
 

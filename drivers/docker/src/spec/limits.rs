@@ -11,7 +11,7 @@ pub(super) const LEAST_MEMORY: i64 = 6 * 1024 * 1024;
 /// Docker's smallest share of CPU, in nanos.
 pub(super) const LEAST_CPU: i64 = 10_000_000;
 
-/// Below this a machine cannot even be initialized: its init, a shell and what that starts.
+/// The least that a machine needs for its initialization: its init, a shell and the shell's children.
 pub(super) const LEAST_PROCESSES: i64 = 16;
 /// What the kernel of a small host has for all of its processes (`kernel.pid_max`).
 pub(super) const MOST_PROCESSES: i64 = 32_768;

@@ -19,9 +19,9 @@ pub use user_data::{Delivery, UserData};
 
 /// Where the mutable tags of a machine are, inside its container.
 pub const TAGS_FILE: &str = "/etc/ostler/tags.json";
-/// What an adopted machine is, inside its container.
+/// The identity of an adopted machine, inside its container.
 pub(crate) const CLAIM_FILE: &str = "/etc/ostler/claim.json";
-/// What a group is to be, inside the container that stands for it.
+/// The desired state of a group, inside the container that stands for the group.
 pub(crate) const GROUP_FILE: &str = "/etc/ostler/group.json";
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
 pub(crate) const RESERVED_TAG_PREFIXES: [&str; 2] = ["ostler.dev/", "docker.ostler.dev/"];

@@ -14,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::docker::{Docker, is_root, skip};
 use crate::machine::Machine;
 
-/// What a class cannot have, and what is said of it.
+/// Classes that the engine cannot serve, and the error of each.
 #[tokio::test]
 async fn every_class_that_the_engine_cannot_do_is_refused_with_its_path_and_nothing_is_left() {
     let Some(docker) = Docker::here() else { return };

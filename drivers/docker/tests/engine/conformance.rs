@@ -9,7 +9,7 @@ use regex::Regex;
 use crate::docker::Docker;
 use crate::outage::Proxy;
 
-/// What this driver has nothing for.
+/// Checks that do not apply to Docker.
 const SKIPPED: [&str; 19] = [
     // Docker has no credentials: the socket has an owner.
     "create/bad-secret",

@@ -97,8 +97,8 @@ impl Daemon {
         }
     }
 
-    /// Killed while it made a network, Docker 20.10 panics in `reservePools` at every start, over what
-    /// it had written of it. For such an engine, a user takes away what it knows of networks.
+    /// An engine that was killed while it made a network panics at every start, in `reservePools` of Docker 20.10, over
+    /// a half-written network. For such an engine, a user removes the database of networks.
     fn forget_torn_networks(&mut self) {
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         if log.contains("libnetwork.(*controller).reservePools") {
@@ -107,7 +107,7 @@ impl Daemon {
         }
     }
 
-    /// Whether it lost its networks that way.
+    /// Whether the engine lost its networks.
     pub(crate) fn forgot_networks(&self) -> bool {
         self.forgot
     }
@@ -123,7 +123,7 @@ impl Daemon {
     fn spawn(&self) -> Child {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let log = std::fs::File::options().create(true).append(true).open(path("log")).unwrap();
-        // In networks of its own: without a bridge of its own, it would take away that of the host.
+        // In a network namespace of its own: an engine without a bridge would remove the bridge of the host.
         Command::new("unshare")
             .args(["--net", "dockerd"])
             .args(["--host", &self.docker().host().to_string()])
@@ -138,7 +138,8 @@ impl Daemon {
             .unwrap()
     }
 
-    /// Ends it as a crash would, with its containerd: the next engine would wait some 15 s for that one.
+    /// Kills the engine as a crash would, with its containerd: the next engine would wait some 15 s for the old
+    /// containerd.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -151,11 +152,11 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // In order: it unmounts what it mounted, and ends its containerd.
+            // With SIGTERM: the engine then unmounts its mounts and ends its containerd.
             end(process.id().try_into().unwrap(), Signal::SIGTERM);
             let _ended = process.wait();
         }
-        // What one that was killed left, when a test failed.
+        // Ends the rest of a killed engine after a failed test.
         let dir = self.dir.path().display().to_string();
         for left in started_with(&dir) {
             for child in children(left) {
@@ -175,7 +176,7 @@ fn end(process: i32, signal: Signal) {
     let _gone = kill(Pid::from_raw(process), signal);
 }
 
-/// Processes that have this folder in their command line.
+/// Processes with `dir` in their command line.
 fn started_with(dir: &str) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -130,7 +130,7 @@ impl Docker {
 
     pub(crate) fn load_image(&self) {
         let archive = crate::image::archive();
-        // Ends when it is told to: an engine waits for it when it ends itself.
+        // The container ends on SIGTERM: an engine that ends waits for it.
         let ends = "CMD [\"/bin/sh\", \"-c\", \"trap 'exit 0' TERM; while true; do sleep 3600 & wait $!; done\"]";
         self.import(&archive, &["-c", ends], crate::image::NAME);
     }

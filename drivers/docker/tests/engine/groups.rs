@@ -208,7 +208,7 @@ async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained()
     stage.create(1).await.unwrap();
     stage.read().await.unwrap();
     let [name] = <[String; 1]>::try_from(stage.instances()).unwrap();
-    // What the node agent keeps of its Node.
+    // The files that the node agent keeps.
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("lib/ostler/pki");
     std::fs::create_dir_all(&kept).unwrap();

@@ -54,7 +54,7 @@ async fn an_engine_killed_in_the_middle_of_a_create_leaves_one_machine_after_the
         let made = machine.create(&driver).await.unwrap();
         assert_eq!(provider_id(&made), machine.id());
         let whole = docker.of_cluster(&machine.cluster);
-        // One that forgot its networks has none for a container that it remembers.
+        // An engine that forgot its networks has only container and volume.
         assert!(whole.len() == 3 || daemon.forgot_networks() && whole.len() == 2, "{whole:?}");
         machine.delete(&driver).await.unwrap();
         assert_eq!(docker.everything(), before);

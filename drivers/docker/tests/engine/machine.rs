@@ -1,4 +1,4 @@
-//! One machine of a test, and what is asked of the driver about it.
+//! One machine of a test, and the calls of the driver for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Machine {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) cluster: String,
-    /// The id that its cluster had before.
+    /// The previous id of the cluster.
     pub(crate) previous: Option<String>,
     pub(crate) spec: Value,
 }
@@ -69,7 +69,7 @@ impl Machine {
         Self { cluster, previous: Some(self.cluster.clone()), ..self.clone() }
     }
 
-    /// Another one of its cluster.
+    /// Another machine of the same cluster.
     pub(crate) fn sibling(&self, name: &str) -> Self {
         Self { name: name.to_owned(), uid: format!("uid-{}", number()), ..self.clone() }
     }
@@ -139,7 +139,7 @@ impl Machine {
         driver.list_machines(ListMachines { ctx: self.ctx() }).await
     }
 
-    /// Removes what a test that fails may leave.
+    /// Removes the rest of a failed test when dropped.
     pub(crate) fn swept(&self, docker: &Docker) -> Sweep {
         Sweep { docker: docker.clone(), cluster: self.cluster.clone() }
     }

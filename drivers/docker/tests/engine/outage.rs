@@ -11,7 +11,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `driver` before this engine. The drivers that use it wait for it.
+    /// Starts the proxy of `driver` before `engine`. Drivers wait until the proxy listens.
     pub(crate) fn start(driver: &str, engine: &DockerHost) -> Self {
         // Paths of sockets are short.
         let dir = tempfile::Builder::new().prefix("op-").tempdir_in("/tmp").unwrap();

@@ -18,7 +18,8 @@ const PREFIXES: [&str; 4] = [
 pub struct McmTags(BTreeMap<String, String>);
 
 impl McmTags {
-    /// Those of a provider spec; `None` if it names no cluster, in which case it says nothing.
+    /// The tags of machine-controller-manager in a provider spec; `None`: the spec names no cluster, so its tags prove
+    /// nothing.
     pub fn of(spec: &ProviderSpec) -> Option<Self> {
         let tags = spec.tags.of(Resource::Vm).iter();
         let tags = tags.filter(|(key, _)| PREFIXES.iter().any(|prefix| key.starts_with(prefix)));

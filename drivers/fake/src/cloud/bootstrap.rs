@@ -45,7 +45,7 @@ pub struct Bootstrap {
     pub token: Option<BootstrapToken>,
     /// Taints with which the Node registers: `--register-with-taints=key=value:Effect,…`.
     pub taints: Vec<StartupTaint>,
-    /// Labels with which it registers: `--node-labels=key=value,…`.
+    /// Labels with which the Node registers: `--node-labels=key=value,…`.
     pub labels: Vec<(String, String)>,
     /// All of it, as long as it is not too long to be kept.
     #[serde(default)]
@@ -120,7 +120,7 @@ fn parse_taint(item: &str) -> Option<StartupTaint> {
     })
 }
 
-/// The first `[a-z0-9]{6}.[a-z0-9]{16}` that stands for itself.
+/// The first word of the form `[a-z0-9]{6}.[a-z0-9]{16}`.
 fn find_token(text: &str) -> Option<BootstrapToken> {
     let is_token_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let word_end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// The clock of the machine that this runs on.
+    /// The clock of this computer.
     pub fn system() -> Self {
         Self::new(Timestamp::now)
     }

@@ -15,15 +15,15 @@ use crate::spec::ProviderSpec;
 pub struct Group {
     /// `fake:///<region>/g-<id>`.
     pub provider_id: String,
-    /// To which pool it belongs.
+    /// The pool of the group.
     pub identity: PoolIdentity,
-    /// The tags that say so, and more; its instances get them, too.
+    /// Identity tags and others; the instances of the group get them, too.
     pub tags: BTreeMap<String, String>,
     /// Name of the class.
     pub class: String,
     /// How many instances it is to have.
     pub desired: i32,
-    /// What it makes them from.
+    /// The model for new instances.
     pub model: Model,
     /// The number of the next instance.
     pub next: u64,
@@ -35,7 +35,7 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// What the core calls it.
+    /// The core's hash of the model.
     pub hash: String,
     /// The provider spec.
     pub spec: ProviderSpec,
@@ -45,15 +45,15 @@ pub struct Model {
     pub zones: Vec<String>,
 }
 
-/// That an instance is one of a group.
+/// Marks an instance as a member of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
     /// Id of the group.
     pub group: String,
-    /// What tells it from the others.
+    /// The number of the instance within the group.
     pub number: u64,
-    /// The model that it was made from.
+    /// The model from which the instance was made.
     pub model_hash: String,
     /// Where it is.
     pub zone: String,

@@ -15,7 +15,7 @@ use crate::spec::Resource;
 /// What a group is looked for by, in this order.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupLookup<'a> {
-    /// Of this id, if it belongs to the pool.
+    /// The group with this id, if it belongs to the pool.
     pub provider_id: Option<&'a str>,
     /// Of this cluster and pool UID.
     pub identity: &'a PoolIdentity,
@@ -28,17 +28,17 @@ pub struct GroupLookup<'a> {
 /// A group to make.
 #[derive(Debug, Clone)]
 pub struct NewGroup {
-    /// The tags that say whose it is.
+    /// The identity tags of the pool.
     pub tags: BTreeMap<String, String>,
     /// Name of its class.
     pub class: String,
     /// How many instances a new one is to have.
     pub desired: i32,
-    /// What it makes them from.
+    /// The model for new instances.
     pub model: Model,
 }
 
-/// A group and its instances at one moment.
+/// A group and its instances at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// The group.
@@ -47,7 +47,7 @@ pub struct Seen {
     pub members: Vec<Instance>,
 }
 
-/// What became of instances that were to be deleted.
+/// The result of a deletion of instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deleted {
     /// The group as it is now.
@@ -89,7 +89,7 @@ impl GroupLookup<'_> {
         }
     }
 
-    /// The operator alone knows whether it is that of this pool.
+    /// A group under a previous cluster id: the operator alone knows whether it belongs to this pool.
     fn of_life_before(self, state: &State) -> Option<&Group> {
         let before = |it: &&Group| self.previous_clusters.contains(&it.identity.cluster_id);
         state.groups().filter(before).find(|it| self.fits(it))
@@ -105,7 +105,7 @@ fn not_ours(group: &Group) -> NotOurs {
 
 type Changed<T> = (Vec<Record>, T);
 
-/// The records that change a group and these instances of it, and what the cloud does by itself then.
+/// The records for a changed group, its changed instances, and the cloud's own changes that follow.
 fn settled(
     state: &State,
     mut group: Group,
@@ -251,8 +251,7 @@ impl Cloud {
         })
     }
 
-    /// As an autoscaler of the cloud does it: another size, for which the newest of those that are too many go after this
-    /// notice.
+    /// Sets another size, as an autoscaler of the cloud does: the newest surplus instances go after `notice`.
     pub fn rescale(
         &self,
         provider_id: &str,
@@ -271,7 +270,7 @@ impl Cloud {
         })
     }
 
-    /// The group, and one instance of it that is not on its way out.
+    /// The group, and one of its instances, unless the instance is on its way out.
     pub fn member(
         &self,
         lookup: GroupLookup<'_>,

@@ -13,17 +13,17 @@ use super::group::Member;
 use crate::duration::GoDuration;
 use crate::spec::{KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource};
 
-/// A virtual machine, its network interface and its disk.
+/// A virtual machine with its network interface and disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Instance {
     /// `fake:///<region>/<id>`.
     pub provider_id: String,
-    /// To which machine it belongs.
+    /// The machine that the instance belongs to.
     pub identity: Identity,
-    /// Name of the class that it was made from.
+    /// Name of the class at its creation.
     pub class: String,
-    /// What it was made from; tags and kubelet are as they are now.
+    /// The region. From here on, fields date from the creation, except tags and kubelet, which are current.
     pub region: String,
     /// Image it booted.
     pub image: String,
@@ -45,7 +45,7 @@ pub struct Instance {
     pub initialized: bool,
     /// When its kubelet registered a Node.
     pub joined_at: Option<Timestamp>,
-    /// What its user data holds for the kubelet.
+    /// The kubelet's part of the user data.
     pub bootstrap: Bootstrap,
     /// How long the kubelet waits before it asks to join.
     pub join_latency: GoDuration,
@@ -53,7 +53,7 @@ pub struct Instance {
     pub kubelet: KubeletSpec,
     /// What the Node reports.
     pub node_capacity: NodeCapacity,
-    /// Set if it is one of a group; then it is of no machine.
+    /// Set for an instance of a group, which belongs to no machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Member>,
 }
@@ -80,7 +80,7 @@ pub struct TagSet {
 }
 
 impl TagSet {
-    /// This set, brought to what a provider spec says.
+    /// This set with the tags of a provider spec in place of the last ones.
     #[must_use]
     pub(crate) fn brought_to(&self, desired: &BTreeMap<String, String>) -> Self {
         let kept = self.tags.iter().filter(|(key, _)| !self.managed.contains(*key));
@@ -90,7 +90,7 @@ impl TagSet {
 }
 
 impl Instance {
-    /// Makes it that of another machine, with the tags that say so.
+    /// Gives the instance to another machine, with the identity tags.
     pub(super) fn retag(&mut self, identity: &Identity, tags: &BTreeMap<String, String>) {
         self.identity = identity.clone();
         for resource in Resource::ALL {
@@ -114,7 +114,7 @@ impl Instance {
         self.identity.cluster_id.is_empty() && self.identity.machine_uid.is_empty()
     }
 
-    /// What it is doing at `now`.
+    /// The power state at `now`.
     pub fn power(&self, now: Timestamp) -> Power {
         if self.deleting {
             Power::Deleting
@@ -130,7 +130,7 @@ impl Instance {
         SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(self.created_at) >= age)
     }
 
-    /// The tags of one of its resources.
+    /// The tags of `resource`.
     pub fn tags(&self, resource: Resource) -> &TagSet {
         match resource {
             Resource::Vm => &self.vm,

@@ -62,7 +62,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the file, replays it, and rewrites it without what is over.
+    /// Opens or makes the file, replays the records, and rewrites the file without outdated records.
     pub fn open(path: &Path) -> Result<(Self, State), JournalError> {
         let fail = |what| move |source| JournalError::Io { path: path.to_owned(), what, source };
         let lock = private().open(beside(path, "lock")).map_err(fail("open its lock"))?;
@@ -148,7 +148,7 @@ impl Journal {
         self.path.clone()
     }
 
-    /// The file that says that the cloud goes away.
+    /// The file that announces an outage of the cloud.
     pub(super) fn outage_file(&self) -> PathBuf {
         beside(&self.path, "outage")
     }

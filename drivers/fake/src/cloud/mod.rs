@@ -63,7 +63,7 @@ struct Shared {
     listener: Option<Listener>,
 }
 
-/// The cloud did not do what it was asked.
+/// The cloud did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudError {
     /// It refused.
@@ -106,12 +106,12 @@ impl Cloud {
         self.inner.shared.lock().listener = Some(listener);
     }
 
-    /// The state file, if it has one. Then other processes may change it, too.
+    /// The state file, if the cloud has one. Other processes may change the file, too.
     pub fn state_file(&self) -> Option<PathBuf> {
         self.inner.shared.lock().journal.as_ref().map(Journal::path)
     }
 
-    /// Where it takes its time from.
+    /// The cloud's clock.
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
     }

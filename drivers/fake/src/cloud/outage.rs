@@ -1,5 +1,5 @@
-//! A cloud that does not answer, so that it can be seen what a driver says then. Only a cloud with a state file has such
-//! times: the file beside it says how many changes it still takes.
+//! Outages of the cloud, for tests of a driver's errors. Only a cloud with a state file has outages: the file beside it
+//! holds the number of changes before the outage.
 
 use std::io;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use crate::spec::{KubeletSpec, ProviderSpec, Resource};
 /// An instance to make.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
-    /// To which machine it shall belong.
+    /// The machine that gets the instance.
     pub identity: Identity,
     /// Name of its class.
     pub class: String,
@@ -22,26 +22,26 @@ pub struct NewInstance {
     pub spec: ProviderSpec,
     /// Tags that carry the identity; all three resources get them, and no update takes them away.
     pub identity_tags: BTreeMap<String, String>,
-    /// What its user data holds for the kubelet.
+    /// The kubelet's part of the user data.
     pub bootstrap: Bootstrap,
     /// An instance that the machine is said to have had: adopted if it fits.
     pub previous: Option<String>,
     /// Adopt an instance of the machine's name that has no UID and these tags.
     pub by_name: Option<McmTags>,
-    /// Ids that the cluster had before: its instances may have them yet.
+    /// Previous ids of the cluster, which its instances may still carry.
     pub previous_clusters: Vec<String>,
 }
 
 /// What an instance is looked for by, in this order.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup<'a> {
-    /// Of this id, if it belongs to the machine.
+    /// The instance with this id, if it belongs to the machine.
     pub provider_id: Option<&'a str>,
     /// Of this cluster and machine UID.
     pub identity: &'a Identity,
     /// Of the machine's name, without UID and with these tags.
     pub by_name: Option<&'a McmTags>,
-    /// Ids that the cluster had before: what has one of them is of this cluster.
+    /// Previous ids of the cluster: an instance with one of them belongs to this cluster.
     pub previous_clusters: &'a [String],
     /// By identity or name in this region only; `None`: in all.
     pub region: Option<&'a str>,
@@ -53,7 +53,7 @@ impl<'a> Lookup<'a> {
         Self { provider_id: None, identity, by_name: None, previous_clusters: &[], region: None }
     }
 
-    /// First by this id, if there is one.
+    /// First by `provider_id`, if set.
     #[must_use]
     pub fn known(self, provider_id: Option<&'a str>) -> Self {
         Self { provider_id, ..self }
@@ -74,8 +74,8 @@ impl<'a> Lookup<'a> {
         !tag.is_empty() && (*tag == self.identity.cluster_id || self.is_previous(instance))
     }
 
-    /// Whether an instance that was found by its id is that of the machine. The UID may differ: that
-    /// of a restored machine is new.
+    /// Whether an instance that was found by its id belongs to the machine. The UID may differ: a restored machine has
+    /// a new UID.
     fn fits(&self, instance: &Instance) -> bool {
         self.is_of_cluster(instance)
             && instance.member.is_none()
@@ -186,8 +186,7 @@ impl Cloud {
         Ok(self.with(|state| find(state, lookup).cloned())??)
     }
 
-    /// All instances of these clusters, and those that no cluster of ours has tagged and that have
-    /// these tags.
+    /// All instances of own clusters, and instances without an owner that carry all of `untagged`.
     pub fn of_clusters(
         &self,
         is_own: impl Fn(&str) -> bool,
@@ -255,7 +254,7 @@ impl Cloud {
         })
     }
 
-    /// Notes that the kubelet registered its Node; returns when.
+    /// Notes that the kubelet registered its Node; returns the time.
     pub fn joined(&self, provider_id: &str) -> Result<Timestamp, CloudError> {
         let at = self.clock().now();
         self.transact(|state| {
@@ -307,8 +306,7 @@ impl Cloud {
         self.transact(|_| Ok((instances.into_iter().map(created).collect(), ())))
     }
 
-    /// Sees to it that a cluster has at least `count` instances that belong to no machine, in one
-    /// change.
+    /// Brings the number of a cluster's instances that belong to no machine to `count` at least, in one change.
     pub fn seed(&self, cluster_id: &str, count: usize) -> Result<(), CloudError> {
         let now = self.clock().now();
         self.transact(|state| {
@@ -319,13 +317,13 @@ impl Cloud {
         })
     }
 
-    /// Notes that these outlived their instances, as only a defect makes them.
+    /// Notes leftovers of deleted instances, as only a defect leaves them.
     pub fn leave_behind(&self, resources: Vec<Leftover>) -> Result<(), CloudError> {
         let left = |resource| Record::Left { resource };
         self.transact(|_| Ok((resources.into_iter().map(left).collect(), ())))
     }
 
-    /// Adds one to a counter and returns it.
+    /// Increments a counter and returns the new value.
     pub fn count(&self, counter: &str) -> Result<u64, CloudError> {
         self.transact(|state| {
             let calls = state.counter(counter) + 1;
@@ -386,8 +384,8 @@ fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusa
     }
 }
 
-/// Of the cluster, whatever id that had then, and of the machine's UID. Without a UID it finds none:
-/// all that have none would be one machine's.
+/// Instances of the cluster, under any of its ids, with the machine's UID. An empty UID matches no instance: otherwise
+/// every instance without a UID would belong to the machine.
 fn of_uid<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     let uid = &lookup.identity.machine_uid;
     if uid.is_empty() {
@@ -410,7 +408,8 @@ fn not_ours<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
     state.instance(id).filter(|found| !lookup.fits(found) && !claimed.contains(found))
 }
 
-/// The operator alone knows whether it is that of this machine or of another one of its name.
+/// An instance under a previous cluster id: the operator alone knows whether it belongs to this machine or to another
+/// of the same name.
 fn of_life_before<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
     if lookup.previous_clusters.is_empty() {
         return None;

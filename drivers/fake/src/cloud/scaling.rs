@@ -1,4 +1,4 @@
-//! What the cloud does by itself to bring a group to its size. Pure.
+//! Work of the cloud that brings a group to its size. Pure.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ impl Group {
         Self { provider_id, identity, tags, class, desired, model, next: 0, created_at }
     }
 
-    /// Brings the group to its size at `now`: what was being deleted is gone, spot instances are lost, others are made as
-    /// long as there is room. Returns the ids of those that are gone, and those that were made.
+    /// Brings the group to its size at `now`: instances whose deletion is over are gone, spot instances are lost, and new
+    /// instances are made as long as there is room. Returns the ids of lost instances, and the new instances.
     pub(super) fn converge(
         &mut self,
         members: &mut BTreeMap<u64, Instance>,
@@ -143,7 +143,7 @@ impl Group {
 }
 
 impl Instance {
-    /// When it goes away by itself.
+    /// When the instance goes away by itself.
     fn goes_at(&self) -> Option<Timestamp> {
         self.member.as_ref()?.goes_at
     }

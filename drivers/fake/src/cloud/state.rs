@@ -11,12 +11,12 @@ use super::group::{Group, Member};
 use super::instance::{Instance, TagSet};
 use crate::spec::{KubeletSpec, Resource};
 
-/// Call counters that are kept. One rule that counts for each machine needs one a machine, so this
-/// is a hundred such rules on a thousand machines.
+/// Call counters that are kept. A rule that counts for each machine needs one counter a machine, so this is a hundred
+/// such rules on a thousand machines.
 const MOST_COUNTERS: usize = 100_000;
 /// Leftovers that are kept; one is enough to be found out.
 const MOST_LEFTOVERS: usize = 1000;
-/// Changes that are remembered one by one. A reader that lags further behind looks at everything.
+/// Changes that are remembered singly. A reader that lags further behind reads all objects.
 const MOST_CHANGES: usize = 4096;
 
 /// One change of the state: a line of the journal.
@@ -37,7 +37,7 @@ pub enum Record {
     Retagged {
         /// The instance.
         provider_id: String,
-        /// The machine that it belongs to now.
+        /// The machine that the instance belongs to now.
         identity: Identity,
         /// The tags that say so.
         tags: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ pub enum Record {
     Tagged {
         /// The instance.
         provider_id: String,
-        /// Which of its resources.
+        /// The resource of the instance.
         resource: Resource,
         /// Its tags from now on.
         tags: TagSet,
@@ -90,7 +90,7 @@ pub enum Record {
         /// The group.
         provider_id: String,
     },
-    /// Something that was made with an instance outlived it.
+    /// A resource outlived its instance.
     Left {
         /// What.
         resource: Leftover,
@@ -151,7 +151,7 @@ pub enum Changes {
 }
 
 impl State {
-    /// An empty state for those who knew this one: they will look at everything.
+    /// An empty state with the next revision, so that readers of this state read all objects.
     pub(super) fn forgotten(&self) -> Self {
         Self { revision: self.revision + 1, ..Self::default() }
     }
@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    /// Records that make this state out of nothing.
+    /// The records for rebuilding this state.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         let instances =
             self.instances.values().map(|i| Record::Created { instance: Box::new(i.clone()) });
@@ -274,7 +274,7 @@ impl State {
         self.of_uid("").filter(move |it| it.identity.machine_name == name && it.is_unclaimed())
     }
 
-    /// What outlived its instance.
+    /// Resources of instances that are gone.
     pub fn leftovers(&self) -> impl Iterator<Item = &Leftover> {
         self.leftovers.iter()
     }

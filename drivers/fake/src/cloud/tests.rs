@@ -1,4 +1,4 @@
-//! The cloud as its users see it, and what becomes of it when a process dies.
+//! The cloud as its users see it, and the state after the death of a process.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -146,7 +146,7 @@ fn what_only_has_the_name_and_an_id_of_before_is_not_touched() {
     let stopped = cloud.stop(lookup).unwrap();
     assert_eq!(stopped, Stopped { doomed: Vec::new(), not_ours: Some(not_ours) });
     assert_eq!(cloud.instances().unwrap(), [first]);
-    // To a cluster that never had that id it is simply another one's.
+    // For a cluster that never had this id, the instance simply belongs to another cluster.
     assert!(matches!(refusal(cloud.look_up(Lookup::of(&ours))), Refusal::Absent { .. }));
 }
 

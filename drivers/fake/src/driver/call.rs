@@ -11,7 +11,7 @@ use crate::calls::Entry;
 use crate::fault::{Action, Fault, Injection, Subject, Verb, When, inject};
 use crate::spec::ProviderSpec;
 
-/// One call, as a verb sees it.
+/// One call of a verb.
 pub(super) struct Call {
     pub(super) ctx: Context,
     pub(super) spec: ProviderSpec,

@@ -1,4 +1,4 @@
-//! What the driver tells the core by itself: instances that are gone, and those that the control file has end.
+//! Events from the driver to the core: lost instances, and ends that the control file orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -19,7 +19,7 @@ use crate::calls::CallLog;
 use crate::cloud::{Cloud, Instance};
 use crate::control::ControlFile;
 
-/// What `MachineClass.provider` says for this driver.
+/// The value of `MachineClass.provider` for this driver.
 pub const PROVIDER: &str = "fake.ostler.dev";
 
 /// The driver. Clones share cloud and call log.
@@ -63,7 +63,7 @@ impl FakeDriver {
         self
     }
 
-    /// What a crash fault does in place of aborting the process. The call that met it never ends.
+    /// Replaces the abort of the process for a crash fault. The call that hits the fault never ends.
     #[must_use]
     pub fn on_crash(mut self, crash: impl Fn() + Send + Sync + 'static) -> Self {
         self.crash = Arc::new(crash);

@@ -1,4 +1,4 @@
-//! Scripted faults: what goes wrong, at which call.
+//! Scripted faults: failures of chosen calls.
 
 mod calls;
 mod code;
@@ -124,7 +124,7 @@ pub enum Verb {
     UpdatePoolMachine,
 }
 
-/// Whom a call is about, as rules see it.
+/// The subject of a call, as rules see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// The machine.
@@ -160,7 +160,7 @@ impl Fault {
     }
 }
 
-/// What `rules` do to this call. `count` adds one to a counter and returns it.
+/// The effect of `rules` on a call. `count` increments a counter and returns the new value.
 pub(crate) fn inject(
     rules: &[Fault],
     (verb, source): (Verb, &str),
@@ -192,7 +192,7 @@ mod tests {
         Target { namespace: "ns".into(), name: name.into(), uid: format!("uid-{name}") }
     }
 
-    /// Which of `machines`, each one call, are hit.
+    /// Whether the rules hit each of `machines`, called once each.
     fn hits(rules: &[Fault], verb: Verb, machines: &[&str]) -> Vec<bool> {
         let mut counters = HashMap::<String, u64>::new();
         let mut count = |key: &str| {

@@ -6,7 +6,7 @@ use ostler_driver_sdk::{Certainty, Code, DriverError};
 
 use super::{Fault, Verb};
 
-/// What one rule does to a call.
+/// The effect of one rule on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// How much longer the call takes.
@@ -69,7 +69,7 @@ impl From<Failure> for DriverError {
 pub struct Injection {
     /// How much longer the call takes, over all rules.
     pub latency: Duration,
-    /// The action of the first rule that has one.
+    /// The first action among the rules.
     pub action: Option<Action>,
     /// Labels of the rules that were hit.
     pub rules: Vec<String>,
@@ -84,7 +84,7 @@ impl Injection {
         }
     }
 
-    /// This one, then the other.
+    /// Appends `other`.
     #[must_use]
     pub fn then(mut self, other: Self) -> Self {
         self.latency = self.latency.saturating_add(other.latency);

@@ -1,4 +1,4 @@
-//! What the shared watches have seen, by the one who waits for it.
+//! Objects of the shared watches, by reader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -47,7 +47,7 @@ impl Kubelets {
         Self { cloud, client, control: None, renewal: RENEWAL }
     }
 
-    /// Reads from this file which kubelets behave otherwise than their class says.
+    /// Reads deviations of kubelets from their class from `control`.
     #[must_use]
     pub fn control_file(mut self, control: ControlFile) -> Self {
         self.control = Some(control);
@@ -62,8 +62,8 @@ impl Kubelets {
         self
     }
 
-    /// Runs them until `shutdown` is cancelled, after which their nodes fall silent. If another
-    /// process runs those of the same state file, waits until it ends.
+    /// Runs the kubelets until `shutdown` is cancelled; then their nodes fall silent. Waits while another process runs
+    /// the kubelets of the same state file.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), JournalError> {
         tokio::select! {
             outcome = self.run_alone() => outcome,
@@ -174,7 +174,7 @@ impl Fleet {
         for (id, instance) in changed {
             match instance.filter(|instance| !instance.deleting) {
                 Some(instance) => self.keep(instance, recovered),
-                // Dropping it pulls its plug.
+                // Dropping the kubelet cuts its power.
                 None => drop(self.kubelets.remove(&id)),
             }
         }

@@ -90,7 +90,7 @@ impl Kubelet {
         sleep(until(self.now(), self.instance.boots_at)).await;
     }
 
-    /// Joins, however long it takes; when it did.
+    /// Joins, however long that takes; returns the time.
     async fn join(&mut self) -> Timestamp {
         sleep(self.instance.join_latency.0).await;
         let mut waits = waits();
@@ -178,7 +178,7 @@ impl Kubelet {
                 Err(error) => {
                     let (node, error) = (self.name(), format!("{:#}", anyhow::Error::from(error)));
                     tracing::warn!(node, error, "kubelet tries again");
-                    // It may have been silent for so long that its Node says so.
+                    // After a long silence the cluster may have marked the Node as unknown: report the status again.
                     work.said_ready = None;
                     sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
                     continue;

@@ -70,7 +70,7 @@ fn status(instance: &Instance, now: Timestamp) -> NodeStatus {
     }
 }
 
-/// What a kubelet says of its Node.
+/// The conditions of a kubelet's Node.
 fn conditions(ready: bool, now: Timestamp) -> [NodeCondition; 4] {
     [
         condition("MemoryPressure", false, ("KubeletHasSufficientMemory", ""), now),
@@ -147,7 +147,7 @@ fn later(time: Timestamp, delay: std::time::Duration) -> Option<Timestamp> {
     time.checked_add(jiff::SignedDuration::try_from(delay).ok()?).ok()
 }
 
-/// What a kubelet with this user data can show; with `foreign`, a token that is not its own.
+/// The bootstrap token of the kubelet's user data; with `foreign`, a wrong token.
 pub(super) fn credential(instance: &Instance, foreign: bool) -> Option<BootstrapToken> {
     let token = instance.bootstrap.token.clone()?;
     let secret = if foreign { "foreign".to_owned() } else { token.secret };

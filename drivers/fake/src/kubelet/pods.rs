@@ -1,4 +1,4 @@
-//! What a kubelet does with the pods that are bound to its node.
+//! The work of a kubelet for the pods on its node.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl PodView {
         })
     }
 
-    /// The status patch that says that it runs. The UID in it makes the patch fail for a successor
-    /// of the same name.
+    /// The status patch of a running pod. The patch names the UID, so that the API refuses it for a successor of the
+    /// same name.
     pub(super) fn running(&self, now: jiff::Timestamp, host_ip: &str) -> Value {
         let now = Time(now);
         let ip = internal_ip(&self.uid);
@@ -84,13 +84,13 @@ impl PodView {
 /// What is to be done now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Say that it runs.
+    /// Report that the pod runs.
     Start(PodView),
-    /// It has ended: take it away for good.
+    /// The pod has ended: delete it for good.
     End(PodView),
 }
 
-/// What a kubelet remembers of its pods.
+/// A kubelet's memory of its pods.
 #[derive(Debug, Default)]
 pub(super) struct PodWork {
     known: HashMap<String, Known>,

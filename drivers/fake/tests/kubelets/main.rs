@@ -80,7 +80,7 @@ fn delete(mut pod: Value, grace: u64) -> Value {
     pod
 }
 
-/// A fleet that ends with this.
+/// A fleet that is aborted on drop.
 struct Fleet(JoinHandle<()>);
 
 impl Drop for Fleet {

@@ -1,4 +1,4 @@
-//! A certificate: whose it is, and how long it is good. Pure.
+//! The owner and the lifetime of a certificate. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{KeyPair, PublicKeyData as _};

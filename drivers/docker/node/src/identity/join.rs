@@ -38,7 +38,7 @@ pub(crate) enum NoIdentity {
     Certificate(#[from] BadCertificate),
 }
 
-/// Has a key of this node signed: the one that waits, or a new one. What is returned is not kept yet.
+/// Has the cluster sign a key of this node: the pending key, or a new one. The returned identity is not stored yet.
 pub(crate) async fn obtain(
     api: &KubeletApi,
     store: &Store,

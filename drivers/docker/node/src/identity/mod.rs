@@ -1,4 +1,4 @@
-//! Who this node is: a key of its own and a certificate that the cluster signed for it.
+//! The identity of the node: a key of its own and a certificate from the cluster.
 //!
 //! First by bootstrap token, later by the certificate itself, always by a CertificateSigningRequest for the signer
 //! `kubernetes.io/kube-apiserver-client-kubelet`, as kubelets do it.

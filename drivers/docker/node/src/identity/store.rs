@@ -1,6 +1,7 @@
-//! What a node keeps over restarts: its kubeconfig, its key with the certificate, and a key that waits for one.
+//! The files that a node keeps over restarts: its kubeconfig, its key with the certificate, and a key that waits for a
+//! certificate.
 //!
-//! Every file is written beside its place and renamed into it, so that a machine that is killed has the old one or the new one.
+//! Every file is written beside its place and renamed, so that a killed machine has the old file or the new one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -62,7 +63,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What the node joined with; `None`: it has not.
+    /// The identity from the last join; `None`: the node has not joined.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, StoreError> {
         let Some(text) = self.read("pki/client.pem")? else { return Ok(None) };
         Ok(text.find(KEY_BEGIN).map(|at| {
@@ -158,7 +159,7 @@ impl Store {
         self.path("user-data.done").exists()
     }
 
-    /// Notes that it was.
+    /// Notes that the script of the user data has run.
     pub(crate) fn note_script_done(&self) -> Result<(), StoreError> {
         self.write("user-data.done", "")
     }

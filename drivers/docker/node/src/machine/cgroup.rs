@@ -11,7 +11,7 @@ pub(super) struct Limits {
     pub(super) processes: Option<u64>,
 }
 
-/// What it uses; `None`: not known.
+/// The usage; `None`: not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) memory_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! What keeps a Node alive: it is registered, its Lease is renewed, and its status is reported when it changed or is old.
+//! The heartbeat of a Node: registers the Node, renews its Lease, and reports a changed or old status.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(crate) async fn register(access: &Access, about: &About) -> anyhow::Result<(
     Ok(())
 }
 
-/// What the machine is like. Without an address, it has the one that it had `before`.
+/// The state of the machine. Without an address of its own, the address from `before`.
 async fn observe(access: &Access, about: &About, before: &NodeStatus, going: bool) -> Now {
     let address = own_address(&access.server).await.or_else(|| object::address(before));
     Now { resources: resources(&about.disk), address, going }
@@ -67,7 +67,7 @@ pub(crate) async fn beat(about: About, clients: Clients) {
             Err(error) => {
                 let error = anyhow::Error::from(error);
                 tracing::warn!(node = about.name, error = format!("{error:#}"), "heartbeat failed");
-                // It may have been silent for so long that its Node says so.
+                // After a long silence the cluster may have marked the Node as unknown: report the whole status again.
                 last = None;
                 SOONER
             }

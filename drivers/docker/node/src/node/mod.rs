@@ -12,7 +12,7 @@ use crate::options::{Labels, Taints};
 
 pub(crate) use heartbeat::{beat, register, report_not_ready};
 
-/// What the Node says of itself for as long as this process lives.
+/// The content of the Node that stays the same while this process lives.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) name: String,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::spec::PodSpec;
 use super::state::{ContainerState, Over, Phase, PodState};
 
-/// One thing to do, in this order. Numbers are positions of containers.
+/// One step of the agent; steps are listed in their order. Numbers are positions of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Start a container.
@@ -18,7 +18,7 @@ pub(super) enum Step {
     Kill(usize),
     /// End a pause.
     EndPause(usize),
-    /// Note that the pod ran to its end.
+    /// Note the natural end of the pod.
     Finish,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Step {
 pub(super) enum Goal {
     /// It runs.
     Run,
-    /// Its containers end within this time.
+    /// The containers of the pod end within this time.
     End(Duration),
 }
 

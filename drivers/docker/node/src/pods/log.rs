@@ -10,12 +10,12 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Length at which a file becomes the previous one.
+/// Length at which a log file is renamed to the previous one.
 const LONGEST: u64 = 512 * 1024;
 /// How long the last words of an ended process are waited for.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Copies what a container prints until it ends or this is dropped.
+/// Copies the output of a container until the output ends or the task is dropped.
 #[derive(Debug)]
 pub(super) struct LogTask(Option<JoinHandle<()>>);
 
@@ -26,7 +26,7 @@ impl LogTask {
             if let Some(mut before) = before
                 && let Some(task) = &mut before.0
             {
-                // If it is not done by then, dropping it ends it.
+                // Dropping the task ends a copy that is still running.
                 let _whether_done = timeout(LAST_WORDS, task).await;
             }
             let mut output = output;

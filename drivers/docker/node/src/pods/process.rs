@@ -14,8 +14,8 @@ use tokio::net::unix::pipe::Receiver;
 use super::spec::Command;
 use super::state::{Exit, ProcessId};
 
-/// What every process finds in its environment, unless its container says otherwise. Nothing of the agent's own, which may hold
-/// a credential.
+/// The `PATH` of every process, unless its container sets another. Nothing of the agent's own environment is passed on: it may
+/// hold a credential.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// When memory is short, the kernel ends pods before the agent.
 const FIRST_TO_GO: &str = "500";
@@ -66,8 +66,8 @@ fn report(outcome: Result<(), Errno>, process: ProcessId) {
     }
 }
 
-/// Waits for every child that has ended, also those that containers left behind; those of ours with how they ended. What a process
-/// of ours has left in its group ends with it.
+/// Reaps every child that has ended, orphans of containers included; returns the ended processes of ours. The rest of the process
+/// group of such a process is killed with it.
 pub(super) fn reap(is_ours: impl Fn(ProcessId) -> bool) -> Vec<(ProcessId, Exit)> {
     let mut ended = Vec::new();
     // Looks first and waits then: as long as it is not waited for, no other process can be in its group.

@@ -16,9 +16,9 @@ use crate::client::backoff;
 /// One update for the API.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Update {
-    /// This is its status.
+    /// The new status of the pod.
     Status(Value),
-    /// It ended: delete it for good.
+    /// The pod ended: delete it for good.
     Gone,
 }
 
@@ -59,7 +59,7 @@ impl ReportState {
         self.in_flight = true;
     }
 
-    /// Notes what came of it.
+    /// Notes the result of the update.
     pub(super) fn end(&mut self, update: Update, well: bool, now: Instant) {
         self.in_flight = false;
         if !well {

@@ -14,7 +14,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// No grace is longer: a clock cannot count any that a pod may have.
 const LONGEST_GRACE: Duration = Duration::from_hours(24 * 365);
 
-/// A pod that is bound to this node.
+/// A pod on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodSpec {
     pub(super) namespace: String,
@@ -22,7 +22,7 @@ pub(super) struct PodSpec {
     pub(super) uid: String,
     pub(super) restart: Restart,
     pub(super) containers: Vec<ContainerSpec>,
-    /// What it asks for and never gets here.
+    /// A requested feature that the agent lacks.
     pub(super) unsupported: Option<&'static str>,
     /// Its own grace.
     pub(super) grace: Duration,
@@ -64,7 +64,7 @@ pub(super) struct Command {
 /// What the API was told before, perhaps by the agent of an earlier start of this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Reported {
-    /// `Succeeded` or `Failed`: it ran to its end.
+    /// `Succeeded` or `Failed`: the pod has ended by itself.
     pub(super) ended: bool,
     pub(super) started: Option<Timestamp>,
     pub(super) containers: BTreeMap<String, ReportedContainer>,
@@ -74,7 +74,7 @@ pub(super) struct Reported {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedContainer {
     pub(super) restarts: u32,
-    /// How it ended; `None`: it ran.
+    /// The end of the container; `None`: the container ran.
     pub(super) end: Option<ReportedEnd>,
 }
 
@@ -224,7 +224,7 @@ fn reported_container(status: &ContainerStatus) -> Option<ReportedContainer> {
             at: ended.finished_at.as_ref().map(|time| time.0),
         })
     };
-    // One that waits for its next start has ended before.
+    // A container that waits for its next start has ended before.
     let end = ended(state).or_else(|| status.last_state.as_ref().and_then(ended));
     let ran = state.running.is_some();
     (ran || end.is_some()).then(|| ReportedContainer { restarts, end: end.filter(|_| !ran) })

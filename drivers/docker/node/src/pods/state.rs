@@ -36,7 +36,7 @@ pub(super) enum Over {
     Ran,
     /// The API says so since before this agent started.
     Before,
-    /// It asks for something that is not done here.
+    /// The pod asks for a feature that this agent lacks.
     Unsupported(&'static str),
     /// The node has as many pods as it takes.
     NoRoom,
@@ -98,14 +98,14 @@ impl Exit {
     }
 }
 
-/// Now, by both clocks: the one that is shown and the one that is measured with.
+/// The current time, by the wall clock for people and by the monotonic clock for measuring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) at: Timestamp,
     pub(super) since: Instant,
 }
 
-/// Whether the node takes one more pod. One that is over needs nothing of it.
+/// Whether the node takes one more pod. Pods that are over take no room.
 pub(super) fn has_room<'a>(pods: impl Iterator<Item = &'a PodState>) -> bool {
     pods.filter(|pod| pod.over.is_none()).count() < PODS
 }
@@ -143,7 +143,7 @@ impl PodState {
         container.phase = Phase::Running { process, since: now.since, at: now.at };
     }
 
-    /// Notes that a container ended, or that it could not be started.
+    /// Notes that a container ended, or failed to start.
     pub(super) fn ended(&mut self, index: usize, exit: Exit, now: Now) {
         let Some(container) = self.containers.get_mut(index) else { return };
         let (started, ran) = match &container.phase {
@@ -160,7 +160,7 @@ impl PodState {
         container.phase = Phase::Ended(Ended { exit, started, at: now.at, since: now.since });
     }
 
-    /// The container whose process this is.
+    /// The container of the process `wanted`.
     pub(super) fn container_of(&self, wanted: ProcessId) -> Option<usize> {
         self.containers.iter().position(|container| container.process() == Some(wanted))
     }
@@ -196,7 +196,7 @@ impl ContainerState {
         }
     }
 
-    /// Its process, if it has one.
+    /// The process of the container, if the container runs.
     pub(super) fn process(&self) -> Option<ProcessId> {
         match &self.phase {
             Phase::Running { process, .. } => *process,
@@ -209,7 +209,7 @@ impl ContainerState {
         matches!(self.phase, Phase::Running { .. })
     }
 
-    /// When one that ended is started again; `None`: never, or it has not ended.
+    /// When an ended container is started again; `None`: never, or the container has not ended.
     pub(super) fn restart_at(&self, policy: Restart) -> Option<Instant> {
         match &self.phase {
             Phase::Ended(ended) if restarts(policy, &ended.exit) => {

@@ -155,7 +155,8 @@ fn short(text: &str) -> String {
     text.chars().take(MESSAGE).collect()
 }
 
-/// The patch that says it. The UID in it makes it fail for a successor of the same name.
+/// The patch for the status of the pod. The patch names the UID, so that the API refuses it for a successor of the same
+/// name.
 pub(super) fn patch(spec: &PodSpec, status: &Value) -> Value {
     json!({"metadata": {"uid": spec.uid}, "status": status})
 }

@@ -175,7 +175,7 @@ impl Work {
             for step in plan.steps {
                 let dir = log_dir
                     .join(format!("{}_{}_{}", pod.spec.namespace, pod.spec.name, pod.spec.uid));
-                // What a step changed may call for another one.
+                // A step may call for another step.
                 if pod.carry_out(step, &node, &dir, now) {
                     again = now.since;
                 }

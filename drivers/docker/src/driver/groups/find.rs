@@ -15,11 +15,11 @@ use crate::spec::GROUP_FILE;
 /// A group, as the engine has it.
 #[derive(Clone)]
 pub(super) struct Group {
-    /// Name of the container that stands for it.
+    /// Name of the container that stands for the group.
     pub(super) name: String,
-    /// That container, which never runs. `None`: somebody removed it.
+    /// The container that stands for the group, which never runs. `None`: somebody removed it.
     pub(super) holder: Option<Summary>,
-    /// What it is to be; `None`: that is lost, or was not written yet.
+    /// The desired state of the group; `None`: lost, or not written yet.
     pub(super) state: Option<State>,
     /// Its identity.
     pub(super) tags: Labels,
@@ -77,7 +77,7 @@ impl Group {
         identity.tags().iter().all(|(key, value)| self.tag(key) == value)
     }
 
-    /// Whether its tags are those of today.
+    /// Whether the tags of the group name the current identity of the pool.
     pub(super) fn is_of(&self, ctx: &Context) -> bool {
         self.carries(&ctx.pool_identity())
     }
@@ -162,7 +162,7 @@ impl DockerDriver {
         Ok(self.assembled(containers).await?.pop())
     }
 
-    /// The groups of the cluster that have these labels.
+    /// The groups of the cluster with all of `labels`.
     pub(super) async fn groups_of(
         &self,
         ctx: &Context,

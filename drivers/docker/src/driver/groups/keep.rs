@@ -1,6 +1,7 @@
-//! What a group does by itself. The Engine has no groups, and the driver no loop of its own: only a driver that a core
-//! asks may make containers, and of two drivers a core asks one. So operations note what is to be, and each read of the
-//! group with its instances first carries out what is noted. A core reads after each operation and from time to time.
+//! The work of a group between operations. The Engine has no groups, and the driver no loop of its own: only a driver
+//! that a core asks may make containers, and of two drivers a core asks only one. So operations note the desired state,
+//! and each read of a group with its instances carries out the notes first. A core reads after each operation and from
+//! time to time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -47,7 +48,8 @@ pub(super) fn node_name(pool: &str, number: u64) -> String {
 }
 
 impl DockerDriver {
-    /// Removes what is to go, and makes what lacks. Returns what could not be done: one instance holds up no other.
+    /// Removes doomed instances, and makes missing ones. Returns the faults by instance: one instance holds up no
+    /// other.
     pub(super) async fn keep(
         &self,
         ctx: &Context,
@@ -89,7 +91,7 @@ impl DockerDriver {
         Ok(faults)
     }
 
-    /// Removes each of these instances; what is wrong with those that are left, by name.
+    /// Removes the named instances; returns the errors of instances that are left, by name.
     pub(super) async fn remove_members(
         &self,
         ctx: &Context,
@@ -138,7 +140,7 @@ impl DockerDriver {
             .map_err(looked)
     }
 
-    /// What is wrong with those that could not be set up, by name.
+    /// Sets instances up; returns the errors by name.
     async fn set_up(
         &self,
         ctx: &Context,
@@ -292,7 +294,7 @@ impl DockerDriver {
             privileged: false,
         };
         match self.engine.make_container(new).await {
-            // An earlier call made it, whose answer was lost.
+            // An earlier call made the container, and its answer was lost.
             Err(error) if error.is_refusal(409) => Ok(()),
             made => made.map_err(|error| driver_error(&error, Left::Nothing)),
         }

@@ -1,5 +1,6 @@
-//! The verbs of groups: a number of containers, and one that stands for the group and never runs. All that is known of a
-//! group is on the engine: who it belongs to in labels, what it is to be in a file of that container (`state`).
+//! The verbs of groups: a number of containers, and one that stands for the group and never runs. Everything about a
+//! group is on the engine: its owner in labels, its desired state in a file of the container that stands for it
+//! (`state`).
 
 mod find;
 mod keep;
@@ -139,7 +140,7 @@ impl DockerDriver {
         Ok(groups.iter().map(Group::shown).collect())
     }
 
-    /// One note that says all: the size and who goes. The read that follows removes them.
+    /// Notes size and doomed instances in one write. The read that follows removes the instances.
     pub(super) async fn remove_pool_machines(
         &self,
         request: DeletePoolMachines,
@@ -225,8 +226,8 @@ impl DockerDriver {
         Ok(instance(&group, &found.container.summary, Some(&found.tags), None))
     }
 
-    /// What the one that is made in the place of an instance gets of it: the key and certificate of its Node. The token
-    /// that a pool joins with may be over by then, and a cluster may give no stranger the name of a Node that is there.
+    /// Files of an instance for its replacement: the key and certificate of the Node. The bootstrap token of the pool
+    /// may have expired by then, and a cluster may refuse a stranger the name of an existing Node.
     async fn kept(&self, name: &str, spec: &ProviderSpec) -> Result<Vec<File>, EngineError> {
         let state = spec.environment.get("OSTLER_NODE_STATE").map_or(NODE_STATE, String::as_str);
         let path = format!("{state}/pki/client.pem");
@@ -256,7 +257,7 @@ impl DockerDriver {
         Ok(Model { hash: model.hash, spec: plan.spec, user_data })
     }
 
-    /// The group with the container that stands for it: somebody may have removed that.
+    /// The group with its holder; a removed holder is made again.
     async fn held(
         &self,
         ctx: &Context,
@@ -288,7 +289,7 @@ fn forgotten() -> DriverError {
     DriverError::not_found(message).reason("GROUP_FORGOTTEN").not_applied()
 }
 
-/// An instance, as the core hears of it. Without its tags it is on its way out.
+/// An instance, as the core hears of it. An instance without tags is on its way out.
 fn instance(
     group: &Group,
     member: &Summary,
