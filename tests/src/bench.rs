@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::stack::Stack;
 use crate::tools::root;
 
-/// Requests that the benchmark itself keeps under way.
+/// Concurrent requests of the benchmark.
 const WRITERS: usize = 16;
 
 /// A kind that is watched.

@@ -21,10 +21,10 @@ use tonic::{Request, Streaming};
 /// Frames that wait to be sent; more than it has to say.
 const FRAMES: usize = 256;
 
-/// One session of it.
+/// One session of the hostile driver.
 #[derive(Debug)]
 pub struct Hostile {
-    /// What the core answered to its Hello.
+    /// The core's answer to the Hello.
     pub welcome: Welcome,
     token: String,
     client: DriverServiceClient<Channel>,
@@ -47,13 +47,13 @@ impl Hostile {
         Some(hostile)
     }
 
-    /// Whether it gets this class.
+    /// Whether the driver gets the class.
     pub async fn gets_class(&mut self, class: ObjectRevision) -> bool {
         let request = GetMachineClassRequest { r#ref: Some(class), ..Default::default() };
         self.client.get_machine_class(authorized(request, &self.token)).await.is_ok()
     }
 
-    /// Whether it gets the secret of this class for this operation.
+    /// Whether the driver gets the secret of the class for the operation.
     pub async fn gets_secret(&mut self, class: ObjectRevision, operation: &str) -> bool {
         let request = GetSecretRequest {
             r#ref: Some(class),
@@ -63,7 +63,7 @@ impl Hostile {
         self.client.get_secret(authorized(request, &self.token)).await.is_ok()
     }
 
-    /// Says that what it claims is done.
+    /// Reports a claimed operation as done.
     pub async fn complete(&mut self, claim: &HeldOperation) {
         let completed = OperationCompleted {
             operation_id: claim.operation_id.clone(),
@@ -85,7 +85,7 @@ impl Hostile {
 
     async fn say(&mut self, frame: register_request::Frame) {
         let request = RegisterRequest { frame: Some(frame) };
-        // The stream may be over, which it hears of.
+        // `hear` notices the end of the stream.
         self.said.send(request).await.ok();
     }
 
@@ -117,7 +117,7 @@ pub fn hello(provider: &str, instance_id: String, operations: Vec<HeldOperation>
     }
 }
 
-/// Says that it holds this operation on a Machine.
+/// The claim to hold an operation on a Machine.
 pub fn claim(
     machine: &Machine,
     id: &str,
@@ -145,7 +145,7 @@ pub fn claim(
     }
 }
 
-/// What it would be worth to be believed.
+/// The outcome that would profit a liar most.
 fn outcome(claim: &HeldOperation) -> operation_completed::Outcome {
     let kind = Kind::from_number(claim.kind);
     let response = if kind == Some(Kind::DeleteMachine) {

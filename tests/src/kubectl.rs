@@ -47,7 +47,7 @@ impl Kubectl {
         child.wait_with_output().expect("kubectl ends")
     }
 
-    /// The command, for a caller that listens to it while it runs.
+    /// The command, for a caller that reads the output during the run.
     pub fn command<I, S>(&self, args: I) -> Command
     where
         I: IntoIterator<Item = S>,
@@ -62,7 +62,7 @@ impl Kubectl {
     /// Runs kubectl and returns its stdout.
     ///
     /// # Panics
-    /// If it fails; shows what it said.
+    /// If kubectl fails; shows its output.
     pub fn run<I, S>(&self, args: I) -> String
     where
         I: IntoIterator<Item = S>,
@@ -74,7 +74,7 @@ impl Kubectl {
     /// `kubectl apply -f -`.
     ///
     /// # Panics
-    /// If it fails; shows what it said.
+    /// If kubectl fails; shows its output.
     pub fn apply(&self, manifest: &str) -> String {
         text(&self.output(["apply", "-f", "-"], Some(manifest)))
     }

@@ -22,12 +22,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// What this driver registers as.
+/// The class kind of this driver.
 pub const KIND: [&str; 3] = ["machine.sapcloud.io", "v1alpha1", "OldMachineClass"];
-/// The provider that the core is told it serves.
+/// The provider that the core knows the driver by.
 pub const PROVIDER: &str = "old.example.com";
 
-/// What the core is told about this driver.
+/// The core's options for this driver.
 pub fn options() -> LegacyOptions {
     let [group, version, kind] = KIND.map(str::to_owned);
     let kind = LegacyKind { group, version, kind };
@@ -44,9 +44,9 @@ pub struct Vm {
     pub id: String,
     /// The name of the machine.
     pub name: String,
-    /// What it was booted with.
+    /// Its user data.
     pub user_data: String,
-    /// The key that made it.
+    /// The access key of its creation.
     pub access_key: String,
     tags: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The objects that whole-stack tests apply, and what they wait for.
+//! Objects that whole-stack tests apply, and waits for their states.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;

@@ -8,14 +8,13 @@ use tokio::net::TcpSocket;
 
 /// Below the node ports of Kubernetes and what Linux gives to outgoing connections, above what is registered most.
 const PORTS: RangeInclusive<u16> = 20_000..=29_999;
-/// Ports between the first ones of two processes: one that is new does not get what the last one had.
+/// Distance between the first ports of two processes: a new process does not get the ports of the last one.
 const STRIDE: u16 = 25;
 
 /// What holds the ports of this process: their namesakes of UDP, which no test listens on and the kernel frees.
 static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// A port that no process listens on, and that no other test of this or another process gets while
-/// this one runs.
+/// A free port that no other test gets while this process runs.
 ///
 /// # Panics
 /// If there is none.
@@ -34,8 +33,8 @@ pub fn free_port() -> u16 {
     port
 }
 
-/// The port, unless another process has it. The socket that asks never listens: a process that is forked in that moment has it too until
-/// it becomes its program, and one that listened would keep the port from its owner.
+/// The port, unless another process has it. The probing socket never listens: a process that is forked meanwhile has the socket until
+/// its exec, and a listening socket would keep the port from its owner.
 fn hold(port: u16) -> Option<UdpSocket> {
     let held = UdpSocket::bind(("127.0.0.1", port)).ok()?;
     let asks = TcpSocket::new_v4().ok()?;
@@ -44,7 +43,7 @@ fn hold(port: u16) -> Option<UdpSocket> {
     Some(held)
 }
 
-/// What outgoing connections are given here: one of them would take a port in the moment it is needed.
+/// The range of ports for outgoing connections: a connection could take a port just before its use.
 fn outgoing() -> RangeInclusive<u16> {
     let told = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     range(&told.unwrap_or_default()).unwrap_or(32_768..=60_999)

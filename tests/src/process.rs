@@ -19,7 +19,7 @@ const LINES_AHEAD: usize = 10_000;
 
 /// The directory of the built binaries, which are brought up to date once per test run: linked, and no more, as
 /// `tests/tests/repository/tidy.rs` sees to it that cargo has all that is in them from the build of the tests. With
-/// `OSTLER_TEST_BIN=DIR` it is those of another build, as they are.
+/// `OSTLER_TEST_BIN=DIR`, the binaries of another build, unchanged.
 ///
 /// # Panics
 /// If they do not build.
@@ -128,7 +128,7 @@ impl Process {
         }
     }
 
-    /// What follows this on the last line that has it, of those printed so far.
+    /// The rest of the last printed line that contains `what`.
     pub fn last_said(&mut self, what: &str) -> Option<String> {
         self.seen.extend(self.lines.try_iter());
         self.seen.iter().rev().find_map(|line| Some(line.split_once(what)?.1.to_owned()))

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Bytes that are moved in one step.
+/// Bytes of one read.
 const PIECE: usize = 16 << 10;
 
 /// What becomes of the bytes.
@@ -30,7 +30,7 @@ pub enum Flow {
     },
 }
 
-/// A proxy on a port of its own. It ends, with all its connections, when it is dropped.
+/// A proxy on a port of its own. Dropping the proxy ends all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -110,7 +110,7 @@ impl Proxy {
         lock(&self.shared.links).clear();
     }
 
-    /// Bytes that passed from those who dial.
+    /// Bytes from the clients.
     pub fn bytes_up(&self) -> u64 {
         self.shared.up.load(Ordering::SeqCst)
     }
@@ -126,7 +126,7 @@ impl Proxy {
         }
     }
 
-    /// Bytes that passed to those who dial.
+    /// Bytes to the clients.
     pub fn bytes_down(&self) -> u64 {
         self.shared.down.load(Ordering::SeqCst)
     }

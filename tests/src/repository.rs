@@ -79,7 +79,7 @@ fn package(told: &Value) -> Option<Crate> {
         name: told["name"].as_str()?.to_owned(),
         dir: manifest.parent()?.strip_prefix(root()).ok()?.to_owned(),
         dependencies: dependencies
-            // Neither those of tests nor those of build scripts.
+            // Without dependencies of tests and build scripts.
             .filter(|it| it["kind"].is_null())
             .filter_map(|it| it["name"].as_str().map(str::to_owned))
             .collect(),

@@ -129,7 +129,7 @@ impl Asked {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes a request, and what the API server may demand for what it says.
+    /// Notes a request and the rights that the API server may demand for it.
     ///
     /// # Panics
     /// If its body breaks off.
@@ -179,7 +179,7 @@ fn blocked_owners(said: &Value, namespace: &str, into: &mut BTreeSet<Request>) {
     }
 }
 
-/// One verb on one resource that a role allows.
+/// A verb on a resource in a role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     /// The verb.
@@ -201,7 +201,7 @@ impl fmt::Display for Right {
 }
 
 impl Right {
-    /// Whether the request is one of this right, of a core that serves `served`.
+    /// Whether the right covers the request of a core that serves `served`.
     pub fn allows(&self, request: &Request, served: &dyn Fn(&str) -> bool) -> bool {
         let here = match self.namespace.as_deref() {
             None => true,
@@ -220,7 +220,7 @@ const PROVIDER_GROUP: &str = "bootstrap.example.com";
 /// Any resource.
 const ANY: &str = "*";
 
-/// What a user who installs a bootstrap provider adds, as `deploy/base/role.yaml` asks for it.
+/// The rights that `deploy/base/role.yaml` asks users of a bootstrap provider to add.
 fn of_providers() -> impl Iterator<Item = Right> {
     ["get", "list", "watch", "patch", "create", "delete"].into_iter().map(|verb| Right {
         verb: verb.to_owned(),

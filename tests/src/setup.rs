@@ -103,7 +103,7 @@ impl Deaths {
     }
 }
 
-/// Counts down to the one that is the last.
+/// Counts down; true for the last.
 fn is_last(left: &AtomicI64) -> bool {
     left.load(Ordering::Relaxed) < i64::MAX && left.fetch_sub(1, Ordering::Relaxed) == 0
 }

@@ -31,7 +31,7 @@ pub enum Part {
     Driver,
 }
 
-/// A cluster that is not ours takes one stack at a time: all of them use its namespace `default`.
+/// A foreign cluster takes one stack at a time: all stacks use its namespace `default`.
 static FOREIGN_CLUSTER: Mutex<()> = Mutex::new(());
 
 /// Everything that runs; ended when dropped. On a foreign cluster, what the tests made goes first.
@@ -46,13 +46,13 @@ pub struct Stack {
     core_args: Vec<String>,
     /// The core acts as this: on a foreign cluster, which may enforce roles, with its own only.
     core_kubeconfig: PathBuf,
-    // Dropped in this order, so that nothing talks to what is gone.
+    // Dropped in this order: no process talks to a dead process.
     driver: Option<Process>,
     core: Option<Process>,
-    /// Another core, which stands by, and its driver.
+    /// A standby core, and its driver.
     spare: Vec<Process>,
     api: Option<Process>,
-    /// Drivers that were told to end, and finish what they have.
+    /// Ending drivers, which finish their operations.
     leaving: Vec<Process>,
     drivers: u32,
     foreign: Option<MutexGuard<'static, ()>>,
@@ -89,8 +89,8 @@ impl Drop for Stack {
 }
 
 impl Stack {
-    /// Starts all of it, for a test that needs an API server of its own because it `does` this to it. `None`, with a
-    /// line that says so, if the cluster is not ours or kubectl is not there.
+    /// Starts the whole stack with an API server of its own, because the test `does` this to the server. `None`, with a
+    /// line that says so, on a foreign cluster or without kubectl.
     pub fn with_own_api(does: &str) -> Option<Self> {
         if tools::skips_foreign_cluster(does) { None } else { Self::start() }
     }
@@ -156,7 +156,7 @@ impl Stack {
         }
     }
 
-    /// Waits until one process has ended by itself.
+    /// Waits for the exit of one process.
     pub fn wait_for_exit(&mut self, part: Part) {
         if let Some(mut process) = self.slot(part).take() {
             process.wait();
@@ -236,14 +236,14 @@ impl Stack {
     /// Waits until all drivers that were replaced have ended.
     ///
     /// # Panics
-    /// If one of them did not end well.
+    /// If a driver did not end well.
     pub fn wait_for_replaced_drivers(&mut self) {
         for mut driver in self.leaving.drain(..) {
             assert!(driver.wait().success(), "the driver ends in an orderly way");
         }
     }
 
-    /// What the drivers were asked to do, and what they answered, each driver by itself.
+    /// The calls of the drivers and their answers, driver by driver.
     ///
     /// # Panics
     /// If a call log cannot be read.
@@ -286,7 +286,7 @@ impl Stack {
         self.file(&format!("calls-{driver}.jsonl"))
     }
 
-    /// What the fake cloud holds, read from its journal.
+    /// The instances of the fake cloud, from its journal.
     ///
     /// # Panics
     /// If the journal cannot be read.
@@ -426,8 +426,8 @@ impl Stack {
         process
     }
 
-    /// The last core is dead for sure: the next one does not have to wait for the end of its leases. It lets those go that the last one
-    /// held.
+    /// The last core is dead for sure: the next one does not have to wait for the end of its leases. Deletes the leases of the last
+    /// core.
     pub fn delete_leases(&self) {
         for lease in ["machine-controller", "machine-controller-manager"] {
             self.kubectl.run(["delete", "lease", lease, "--ignore-not-found", "--wait=false"]);

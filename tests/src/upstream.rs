@@ -18,22 +18,22 @@ pub struct Comparison {
 pub struct Group {
     /// Its heading.
     pub title: String,
-    /// What stands above it.
+    /// The text above the table.
     #[serde(default)]
     pub about: String,
     /// Its rows.
     pub rows: Vec<Row>,
 }
 
-/// One thing that MCM does.
+/// One behaviour of MCM.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// What MCM does.
     pub mcm: String,
-    /// Where it does that: `file::function`, or a document.
+    /// The place of the behaviour: `file::function`, or a document.
     pub r#where: Vec<String>,
-    /// What a user who comes from MCM has to think of it.
+    /// The consequence for a user who comes from MCM.
     pub verdict: Verdict,
     /// What Ostler does; not given: the same.
     #[serde(default)]

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-/// Bytes that one direction of a pipe holds.
+/// Capacity of one direction of a pipe, in bytes.
 const PIPE: usize = 1 << 20;
 
 /// The network between driver and core: pipes that can be cut.
@@ -22,7 +22,7 @@ pub struct Wire {
 struct WireEnds {
     /// Cores that can be dialled, by number.
     doors: Vec<(u32, mpsc::Sender<DuplexStream>)>,
-    /// Cores that stop: a listener whose door is gone would end the connections that it has.
+    /// Cores that stop: dropping the door of a listener would end its connections.
     shut: Vec<mpsc::Sender<DuplexStream>>,
     dialled: usize,
     links: Vec<AbortHandle>,

@@ -59,7 +59,7 @@ pub struct World {
     calls: CallLog,
     legacy: Wire,
     cores: AtomicU32,
-    /// Which pod the driver has: a crash leaves it, an upgrade makes another one.
+    /// The current pod of the driver: a crash keeps the pod, an upgrade makes a new one.
     pods: u32,
     core_number: u32,
     setup: Setup,
@@ -93,7 +93,7 @@ impl Cluster {
         Client::new(self.api.local_service(), "default")
     }
 
-    /// The API itself, for a test that puts something in front of it.
+    /// The API service, for tests with a wrapper.
     pub fn service(&self) -> LocalService {
         self.api.local_service()
     }
@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-/// Something that runs until it is told to end.
+/// A task that runs until the token is cancelled.
 type Task = (CancellationToken, JoinHandle<()>);
 
 impl World {
@@ -167,7 +167,7 @@ impl World {
         self.client.clone()
     }
 
-    /// What cluster-autoscaler asks the core that runs, over a connection of its own.
+    /// A cluster-autoscaler's client of the running core, over a connection of its own.
     ///
     /// # Panics
     /// If no core runs.
@@ -205,7 +205,7 @@ impl World {
         self.core = Some(Box::new(core));
     }
 
-    /// Starts another core beside the one that runs. Drivers meet them in turn.
+    /// Starts another core beside the running core. Drivers dial the cores in turn.
     ///
     /// # Panics
     /// If it does not start.
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// What the core that was started last counts, as a scraper reads it.
+    /// The metrics of the last started core, as a scraper reads them.
     ///
     /// # Panics
     /// If it cannot be written down.
@@ -364,12 +364,12 @@ impl World {
         text
     }
 
-    /// What every core of this world asked of its API server.
+    /// The requests of every core of this world to its API server.
     pub fn asked(&self) -> BTreeSet<Request> {
         self.asked.all()
     }
 
-    /// What drivers were asked to do, and what they answered.
+    /// The calls of the drivers, and their answers.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.recent()
     }
@@ -379,8 +379,8 @@ impl World {
         self.driver = Some(self.launch_driver());
     }
 
-    /// As a rolling update does it: another replica is started, then the one before is told to end. Returns
-    /// when that one has ended.
+    /// As a rolling update does it: another replica is started, then the one before is told to end. Returns at the end
+    /// of the old replica.
     ///
     /// # Panics
     /// If the one before did not end in an orderly way.
@@ -449,7 +449,7 @@ impl World {
         }
     }
 
-    /// Drops the driver where it stands; its cloud stays.
+    /// Drops the driver at once; its cloud stays.
     pub fn crash_driver(&mut self) {
         if let Some((_, task)) = self.driver.take() {
             task.abort();

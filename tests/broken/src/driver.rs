@@ -1,4 +1,4 @@
-//! Verbs that do not keep their promises.
+//! Verbs with broken promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -30,12 +30,12 @@ pub(crate) struct Broken {
     memory: Mutex<Memory>,
 }
 
-/// What only this process knows.
+/// The memory of this process.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Machines whose instance this process made.
+    /// Machines whose instance was made here.
     made: BTreeSet<String>,
-    /// Machines whose instance this process deleted, and provider ids of instances that it hides.
+    /// Machines whose instance was deleted here, and provider ids of hidden instances.
     deleted: BTreeSet<String>,
     /// When the list would have shown an instance first.
     seen: BTreeMap<String, Instant>,
@@ -67,7 +67,7 @@ impl Broken {
         self.fake.cloud().of_clusters(is_previous, None).unwrap_or_default()
     }
 
-    /// Those of them that have the name of the target and another UID.
+    /// Instances under a previous cluster id with the target's name and another UID.
     fn namesakes_of_before(&self, ctx: &Context) -> Vec<Vm> {
         let ours = ctx.target();
         let mut found = self.of_before(ctx);

@@ -60,7 +60,7 @@ macro_rules! breakages {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// `group/name` of the check that must find it out.
+            /// `group/name` of the check that must find the breakage.
             pub fn check(self) -> &'static str {
                 let name = self.name();
                 name.split_once(':').map_or(name, |(check, _)| check)

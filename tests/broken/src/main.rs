@@ -35,7 +35,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Cli { command, breakage, reads, fake } = Cli::parse();
-    // A lie about what it cannot tell.
+    // The default breakage of a driver with a limited GetMachineStatus.
     let untold = || (reads != Reads::All).then_some(Break::Rule(Breakage::StatusAbsent));
     let breakage = breakage.or_else(untold);
     match (command, breakage) {

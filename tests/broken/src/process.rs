@@ -1,4 +1,4 @@
-//! What the process itself does wrong.
+//! Breakages of the process itself.
 
 use super::Breakage;
 

@@ -12,13 +12,13 @@ use ostler_conformance::{
 use ostler_driver_broken::Breakage;
 use regex::Regex;
 
-/// Concurrent runs. They wait far more than they work.
+/// Concurrent runs. Runs mostly wait.
 const AT_ONCE: usize = 8;
 /// Limits of time are made for slow clouds. A broken driver is waited for to their end, hence:
 const IMPATIENT: f64 = 0.4;
 /// Every check.
 const ALL: &str = ".*";
-/// What a run always checks at its end.
+/// The check at the end of every run.
 const CLEANUP: &str = "cleanup/nothing-left";
 
 fn file(name: &str) -> PathBuf {
@@ -51,7 +51,7 @@ fn options(probe: String) -> Options {
 #[derive(Clone, Copy)]
 struct Peer {
     broken: Option<Breakage>,
-    /// What it can tell with GetMachineStatus.
+    /// The driver's answers to GetMachineStatus.
     reads: &'static str,
 }
 
@@ -74,8 +74,8 @@ async fn sanity(check: &str, Peer { broken, reads }: Peer) -> Report {
         .unwrap_or_else(|error| panic!("{check}, broken: {broken:?}: {error:?}"))
 }
 
-/// What is wrong with a check, if anything is: it must pass with a driver that keeps the rules, and
-/// fail with each one that breaks its rule.
+/// The fault of a check, if any: a check must pass with a driver that keeps the rules, and fail with each driver that
+/// breaks its rule.
 async fn judged(check: Entry) -> Option<String> {
     let name = check.name;
     let whole = sanity(name, Peer { broken: None, reads: "all" }).await;
@@ -92,7 +92,7 @@ async fn judged(check: Entry) -> Option<String> {
     None
 }
 
-/// What is wrong, if the check does not see that its rule is broken.
+/// The fault of a check that does not notice its broken rule.
 async fn unseen(check: &Entry, breakage: Breakage, reads: &'static str) -> Option<String> {
     let name = check.name;
     let broken = sanity(name, Peer { broken: Some(breakage), reads }).await;
@@ -124,7 +124,7 @@ fn every_check_has_its_breakage_and_every_breakage_its_check() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_check_passes_with_the_fake_and_fails_when_its_rule_is_broken() {
-    // For those who work on a check.
+    // Narrows the run for the author of a check.
     let focus = std::env::var("OSTLER_TEST_FOCUS").ok().map(|it| Regex::new(&it).unwrap());
     let wanted = |check: &Entry| focus.as_ref().is_none_or(|it| it.is_match(check.name));
     let of_fake = catalogue().into_iter();
@@ -172,7 +172,7 @@ async fn a_driver_without_a_status_is_conformant_and_each_of_its_lies_that_leaks
         .collect()
         .await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The read of this peer is its list.
+    // Here the driver reads by its list.
     let status = catalogue().into_iter().find(|it| it.name == "status/cloud-away").unwrap();
     let denied =
         sanity(status.name, Peer { broken: Some(Breakage::ListCloudAway), reads: "nothing" });

@@ -5,8 +5,8 @@
 //! [`seed`] is called it asks the kernel, and from then on it deals numbers that depend on the seed
 //! alone. Nothing else has to know of it, neither the product nor what it stands on.
 //!
-//! [`fork`] makes a copy of a process that has one thread: worlds that begin alike, each with its own
-//! end, however badly it ends.
+//! [`fork`] copies a process that has one thread: the copies begin alike, and each may end badly without harm to the
+//! others.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
@@ -35,7 +35,7 @@ fn next() -> u64 {
     mix(STATE.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP))
 }
 
-/// What the C library has under this name.
+/// Replaces the function of this name in the C library.
 ///
 /// # Safety
 /// `buffer` can be written to for `length` bytes.
@@ -65,8 +65,8 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Another process that goes on from here: its id for the parent, nothing for the child.
 ///
-/// A thread that was joined is in the kernel's list a moment longer: the kernel wakes the thread
-/// that joins it, and removes it from the list afterwards. So this waits for that.
+/// A thread that was joined is in the kernel's list a moment longer: the kernel wakes the thread that joins it, and
+/// removes it from the list afterwards. So this function waits until the kernel has removed the thread.
 ///
 /// # Errors
 /// The process keeps more than one thread (only the one that calls would go on, and what the others
@@ -97,7 +97,7 @@ fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Waits until a child has ended: which, and with what status (its exit code, or 128 and its signal).
+/// Waits for the end of a child: returns its id and its status (the exit code, or 128 and the signal).
 ///
 /// # Errors
 /// There is no child.

@@ -180,7 +180,7 @@ impl Fleet {
         follow(&api, &from, |event| matches!(event, WatchEvent::Deleted(_))).await;
     }
 
-    /// What one change of one machine costs, by the size of its set.
+    /// Measures the cost of one change of one machine, by the size of its set.
     async fn changes(&mut self, machines: usize) {
         self.make(machines).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -220,7 +220,7 @@ impl Fleet {
         .await;
     }
 
-    /// What a large pool costs: its object, and a change of one of its machines.
+    /// Measures the cost of a large pool: its object, and a change of one of its machines.
     async fn large_pool(&mut self, machines: usize) {
         let started = Instant::now();
         self.grow(machines).await;

@@ -1,5 +1,5 @@
-//! The driver of the first proposal that the tests use, as a process: `legacy-driver ADDRESS:PORT`. Says which machines have an
-//! instance, whenever that changes.
+//! The driver of the first proposal that the tests use, as a process: `legacy-driver ADDRESS:PORT`. Prints the machines that
+//! have an instance, after each change.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Says what there is, whenever it changes.
+/// Prints the instances after each change.
 async fn tell(cloud: OldCloud) {
     let mut before = None;
     loop {

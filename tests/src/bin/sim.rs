@@ -222,7 +222,7 @@ fn until_failure(args: &Args, first: u64) -> io::Result<bool> {
     Ok(found.is_none())
 }
 
-/// How many lives it took until one broke a rule, and which rule that was.
+/// The number of lives until a rule was broken, and the broken rule.
 fn first_failure(
     args: &Args,
     first: u64,
@@ -243,7 +243,7 @@ fn first_failure(
     Ok((lives, found))
 }
 
-/// A violation in one line: of an assertion its place and what it found, without the whole plan.
+/// A violation in one line: the place of an assertion and its left side, without the whole plan.
 fn in_short(violation: &str) -> String {
     let mut lines = violation.lines();
     let first = lines.next().unwrap_or_default();

@@ -52,7 +52,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// A client that goes this way.
+    /// A client for this front.
     pub fn client(self) -> Client {
         Client::new(self, "default")
     }
@@ -156,7 +156,7 @@ impl Front {
         Some(Ok(status(code)))
     }
 
-    /// What a mutation writes beside what was asked for.
+    /// An additional write of a mutation.
     async fn early(&self, mutation: Mutation, method: &str, path: &str, wrote: &[u8]) {
         let sent = serde_json::from_slice(wrote).unwrap_or_default();
         let Some((path, patch)) = mutation.early(method, path, &sent) else { return };
@@ -169,7 +169,7 @@ impl Front {
         self.oracle.wrote(&Change::read(&self.name, "PATCH", &path, &[], &body));
     }
 
-    /// A watch whose events come late, and which ends when it is cut.
+    /// A watch with late events, which ends at a cut.
     fn watched(self, answer: Response<axum::body::Body>) -> Response<Body> {
         let Some(party) = self.party else {
             return answer.map(|body| body.map_err(Into::into).boxed_unsync());
@@ -248,7 +248,7 @@ impl Service<Request<kube::client::Body>> for Front {
         let late = self.party.filter(|_| changes).and_then(|party| self.sky.request_late(party));
         let answer = self.clone().answer(request);
         let Some(late) = late else { return Box::pin(answer) };
-        // On its way by itself: nobody can take it back.
+        // The request is on its way: a task of its own, which nobody can cancel.
         let arrives = tokio::spawn(async move {
             sleep(late).await;
             answer.await

@@ -60,13 +60,13 @@ pub struct Death {
 pub struct SimDriver {
     /// Name in the trace.
     pub name: String,
-    /// Which provider it serves.
+    /// The provider of the driver.
     pub provider: &'static str,
     /// What does the work.
     pub fake: FakeDriver,
     /// What goes wrong.
     pub sky: Sky,
-    /// What its cloud shows late.
+    /// Delays of the cloud's searches.
     pub search: Search,
     /// Where it is written down.
     pub trace: Trace,
@@ -197,8 +197,8 @@ impl SimDriver {
         std::future::pending().await
     }
 
-    /// Whether the infrastructure does not see an instance yet of which it told. A driver that has
-    /// its id does not make another one meanwhile.
+    /// Whether the infrastructure does not see an instance yet of which it told. A driver that has the id does not make
+    /// a second instance meanwhile.
     fn unseen(&self, uid: &str) -> Option<CloudInstance> {
         let now = self.fake.cloud().clock().now();
         let blind = BLIND.saturating_sub(self.oracle.tolerance());

@@ -11,8 +11,7 @@ use super::run::{Report, run};
 /// Seconds of a processor that a life may take: one that takes longer goes round in circles.
 const LIMIT: u32 = 120;
 
-/// Lives a life, so that what a process needs once is there in those that are forked from it. Nothing
-/// else may have run.
+/// Lives a life, so that forked processes inherit whatever a process makes once. No thread may have run before.
 pub fn warm_up() {
     drop(run(&Plan::of(0), false));
 }

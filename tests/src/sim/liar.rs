@@ -1,5 +1,4 @@
-//! A driver that says in its Hello that it holds what no core sent it, and lives on that for a
-//! while.
+//! A driver that claims in its Hello to hold operations that no core sent, and goes on claiming for a while.
 //!
 //! It has a token of a provider and knows what a driver can learn, and more: the Machines, their UIDs,
 //! what is written down of their operations. Nothing of that may be worth anything: no verdict KEEP, no
@@ -19,10 +18,10 @@ use crate::hostile::{Hostile, claim, hello};
 
 /// How long it stays.
 const STAYS: Duration = Duration::from_secs(20);
-/// How long it waits for a core that leads.
+/// How long the driver waits for a leader.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Sends one of this provider to whichever core leads.
+/// Sends a lying driver of `provider` to the leading core.
 pub fn send(around: &Arc<Surroundings>, provider: usize, dice: Dice) {
     let around = Arc::clone(around);
     tokio::spawn(async move {
@@ -57,7 +56,7 @@ async fn visit(around: &Surroundings, name: &str, provider: usize, dice: &Dice) 
     }
     for claim in &claims {
         let Some(class) = claim.machine_class.clone() else { continue };
-        // One of its provider it may see while the honest driver, which has the same token, works.
+        // The class of its own provider is no secret while the honest driver, which has the same token, works.
         let foreign = provider_of(&class.name) != Some(provider);
         let class_given = liar.gets_class(class.clone()).await && foreign;
         if class_given || liar.gets_secret(class, &claim.operation_id).await {

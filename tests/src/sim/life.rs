@@ -30,8 +30,8 @@ const FOLLOWS: [(&str, &[&str]); 10] = [
     ("InPlaceUpdateFailed", &["InPlaceUpdateSuccessful", "Running", "Unknown", "Failed"]),
 ];
 
-/// What is overwritten by a client that sent this and did not see it. A version after the last that was written from
-/// outside is of who saw what the garbage collector wrote inside the server.
+/// A change that a client with an older version overwrites. A version after the last external write comes from a client
+/// that saw a write of the garbage collector inside the server.
 pub fn lost(before: &Machine, sent: &Value) -> Option<String> {
     let number = |version: &str| version.parse::<u64>().ok();
     let from =

@@ -1,5 +1,5 @@
-//! Can the oracle fail? Each mutation takes one safety measure away, at the seams of the product: what it
-//! writes, how it is set up, what its drivers promise. The lives of some seeds must then break a rule.
+//! Can the oracle fail? Each mutation removes one safety measure at the seams of the product: in its writes, its
+//! options, or the promises of its drivers. The lives of some seeds must then break a rule.
 
 use std::time::Duration;
 

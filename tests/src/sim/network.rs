@@ -13,7 +13,7 @@ use tower::service_fn;
 
 use super::weather::Sky;
 
-/// Bytes that one direction of a pipe holds.
+/// Capacity of one direction of a pipe, in bytes.
 const PIPE: usize = 1 << 16;
 /// Cores that dial in at the same time.
 const DOOR: usize = 8;
@@ -58,7 +58,7 @@ impl Network {
         connections
     }
 
-    /// A process is gone, and with it everything that it was connected to.
+    /// A process is gone, with its connections.
     pub fn gone(&self, process: &str) {
         let mut inner = self.lock();
         inner.doors.retain(|(name, _)| name != process);
@@ -114,7 +114,7 @@ impl Network {
         let task = tokio::spawn(async move {
             let ((near_in, near_out), (far_in, far_out)) =
                 (tokio::io::split(near), tokio::io::split(far));
-            // One direction that ends takes the other with it, as a reset does.
+            // The end of one direction ends the other, as a reset does.
             tokio::select! {
                 biased;
                 () = carry(near_in, far_out, &sky) => {}
@@ -154,7 +154,7 @@ async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>
 
 /// What a client of HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes before what a frame holds: its length, its kind, its flags, its stream.
+/// Bytes of a frame's head: its length, kind, flags and stream.
 const FRAME_HEAD: usize = 9;
 /// Bytes before a message of gRPC: whether it is compressed, its length.
 const MESSAGE_HEAD: usize = 5;

@@ -1,8 +1,7 @@
 //! Who judges: the invariants as predicates over every request, every change of a cloud and every call
 //! of a driver, in the moment it happens.
 //!
-//! Nothing here asks the product what it thinks. Pods that still run are seen by the pods, instances by
-//! the cloud.
+//! Nothing here asks the product for its view. Pods that still run are seen by the pods, instances by the cloud.
 
 mod checks;
 mod creates;
@@ -66,7 +65,7 @@ impl Change {
 pub struct Oracle {
     trace: Trace,
     epoch: Timestamp,
-    /// By how much clocks may be wrong: that of who wrote a time and that of who reads it.
+    /// The possible error between the clocks of the writer and the reader of a time.
     tolerance: Duration,
     /// Drivers break the contract: what they promise cannot be asked of the core.
     lies: bool,
@@ -83,7 +82,7 @@ struct Books {
     unready: BTreeMap<String, Instant>,
     /// Instances that exist, of all clouds, by provider id.
     instances: BTreeMap<String, Instance>,
-    /// Every instance that ever was: its UID by its provider id.
+    /// Every instance ever made: UID of its machine by provider id.
     made: BTreeMap<String, String>,
     /// Instances of others, which the product must not touch.
     foreign: BTreeMap<String, Instance>,
@@ -97,14 +96,13 @@ struct Books {
     creates: Creates,
     /// Whether what the cloud does now was given up long ago.
     late: bool,
-    /// Instances of which a driver said that they are gone, or which came when they were not
-    /// expected.
+    /// Instances that a driver reported as gone, or that came unexpectedly.
     unexpected: BTreeSet<String>,
     /// Names of Machines that were gone while their deletion was forced.
     forced: BTreeSet<String>,
     /// UIDs without a Machine for which the core called DeleteMachine, with no intent of that Machine.
     orphans: BTreeSet<String>,
-    /// Instances that were deleted by such a call.
+    /// Instances deleted by those calls.
     collected: BTreeSet<String>,
     /// What cores said in events.
     told: Vec<String>,
@@ -137,7 +135,7 @@ impl Oracle {
         Self { trace, epoch, tolerance, lies, inner: Arc::new(Mutex::new(books)) }
     }
 
-    /// By how much clocks may be wrong: that of who wrote a time and that of who reads it.
+    /// The possible error between the clocks of the writer and the reader of a time.
     pub fn tolerance(&self) -> Duration {
         self.tolerance
     }
@@ -184,14 +182,14 @@ impl Oracle {
             .is_some_and(|life| life.machine.provider_id() == Some(&provider_id.into()))
     }
 
-    /// The instances that a Machine of this UID had, and that are gone.
+    /// Former instances of the Machine with this UID.
     pub fn gone(&self, uid: &str) -> BTreeSet<String> {
         let books = self.lock();
         let gone = |(id, of): &(&String, &String)| *of == uid && !books.instances.contains_key(*id);
         books.made.iter().filter(gone).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The instances of which a driver said too early that they are gone, and that are now, with their Machines.
+    /// Instances that a driver reported as gone too early, and that are gone now, with their Machines.
     pub fn lied_about(&self) -> BTreeSet<String> {
         let books = self.lock();
         let gone = |id: &&String| {
@@ -207,7 +205,7 @@ impl Oracle {
         books.vanished.insert(instance.identity.machine_uid.clone());
     }
 
-    /// A driver says that this instance is gone.
+    /// A driver reports an existing instance as gone.
     pub fn lied(&self, provider_id: &str) {
         self.lock().unexpected.insert(provider_id.to_owned());
     }
@@ -526,7 +524,7 @@ impl Oracle {
         }
     }
 
-    /// A driver did all that this spec says.
+    /// A driver applied the whole spec.
     pub fn applied(&self, uid: &str, spec: &str) {
         let spec = serde_json::from_str(spec).unwrap_or_default();
         self.lock().applied.entry(uid.to_owned()).or_default().push(spec);

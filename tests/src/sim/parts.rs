@@ -28,7 +28,7 @@ const RESTART: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_secs(35);
 /// How long a machine has until it is a Node.
 pub const CREATION_TIMEOUT: Duration = Duration::from_mins(4);
-/// From the first look that shows an orphan to the one after which it is deleted.
+/// From the first look that shows an orphan to the look after which it is deleted.
 pub const ORPHAN_GRACE: Duration = Duration::from_mins(2);
 /// Orders that wait for a process; more than that make no sense.
 const ORDERS: usize = 64;
@@ -46,8 +46,8 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Part {
     orders: mpsc::Sender<Order>,
-    /// Kills it when this reaches zero; counts down while it is not negative. For drivers, 1 and 2
-    /// mean: during the next call, before and after the effect.
+    /// Kills the process when the counter reaches zero; counts down while not negative. For drivers, 1 and 2 mean:
+    /// during the next call, before and after the effect.
     pub trap: Arc<AtomicI64>,
     /// How long it stays down after the trap.
     pub trap_down: Arc<Mutex<Duration>>,
@@ -76,7 +76,7 @@ impl Part {
         (part, received)
     }
 
-    /// What kills it, from within.
+    /// A function that kills the process from within.
     fn killer(&self) -> Arc<dyn Fn() + Send + Sync> {
         let (orders, down) = (self.orders.clone(), Arc::clone(&self.trap_down));
         Arc::new(move || {
@@ -86,7 +86,7 @@ impl Part {
     }
 }
 
-/// Starts core `number`, which runs these controllers, and starts it again whenever it ended.
+/// Starts core `number` with `controllers`, and starts it again after each end.
 pub fn core(around: &Arc<Surroundings>, number: u8, controllers: &'static str) -> Part {
     let (part, mut orders) = Part::new();
     let (trap, kill) = (Arc::clone(&part.trap), part.killer());
@@ -121,7 +121,7 @@ pub fn core(around: &Arc<Surroundings>, number: u8, controllers: &'static str) -
     part
 }
 
-/// One process; how long none follows it.
+/// One process of a core; returns the pause before the next.
 async fn core_life(
     around: &Arc<Surroundings>,
     name: &str,
@@ -232,7 +232,7 @@ pub fn driver(around: &Arc<Surroundings>, number: u8, provider: usize) -> Part {
                 Some(Order::Stop(down)) => {
                     around.trace.note(&name, "is told to end");
                     end.cancel();
-                    // It may be killed while it finishes.
+                    // A kill may come while the core finishes.
                     tokio::select! {
                         biased;
                         _ = orders.recv() => task.abort(),

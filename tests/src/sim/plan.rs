@@ -1,4 +1,4 @@
-//! What a seed stands for: who takes part, what users do, what goes wrong, and when.
+//! The meaning of a seed: the participants, the wishes of users, the faults, and their times.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// One thing that happens.
+/// One event of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Milliseconds from the beginning.
@@ -93,7 +93,7 @@ pub enum What {
     CrashDriver { driver: u8, down: u64, during: Option<bool> },
     /// SIGTERM of a driver.
     StopDriver { driver: u8, down: u64 },
-    /// A driver of this provider comes and says that it holds what no core sent it.
+    /// A driver of this provider claims to hold operations that no core sent.
     FalseHello { provider: u8 },
     /// Every connection between drivers and cores ends.
     Cut,
@@ -121,9 +121,9 @@ pub enum Party {
 pub enum Weather {
     /// The API server cannot be reached.
     ApiDown(Party),
-    /// It answers this code and does nothing.
+    /// The API server answers this code and does nothing.
     ApiCode(Party, u16),
-    /// It does what it is asked, and the answer is lost.
+    /// The API server does the work, and its answer is lost.
     ApiLost(Party),
     /// It takes up to so many milliseconds longer, before and after.
     ApiSlow(Party, u16),
@@ -192,7 +192,7 @@ impl Weather {
         )
     }
 
-    /// A word for it, without its numbers.
+    /// The kind in a word, without numbers.
     pub fn word(self) -> &'static str {
         match self {
             Self::ApiDown(_) => "api-down",
@@ -331,7 +331,7 @@ impl Plan {
         self.steps.iter().any(|step| keeps(&step.what))
     }
 
-    /// The controllers that its cores run.
+    /// The controllers of the cores.
     pub fn controllers(&self) -> &'static str {
         match (self.has_groups(), self.has_checks()) {
             (true, _) => "*",
@@ -348,8 +348,8 @@ impl Plan {
         self.steps.iter().any(|step| in_place(&step.what))
     }
 
-    /// How old what a core acts on may be: what one pass takes, and what keeps it from reading or its cache from being
-    /// told.
+    /// The greatest age of a core's observations: the time of one pass, plus the outages that keep the core from
+    /// reading or its cache from updates.
     pub fn lag(&self) -> Duration {
         let late = |what: &What| {
             let What::Weather { kind, millis, .. } = what else { return 0 };
@@ -367,8 +367,8 @@ impl Plan {
     }
 }
 
-/// Drivers that claim what no core sent them, by dice of their own: so nothing else of the plan
-/// depends on them. They come at any time, and just when a core is new.
+/// Drivers with false claims, by dice of their own: so nothing else of the plan depends on them. They come at any time,
+/// and right after the start of a core.
 fn false_hellos(seed: u64, length: u64, others: &[Step]) -> Vec<Step> {
     let dice = Dice::new(seed.rotate_left(31));
     if !dice.percent(30) {

@@ -15,7 +15,7 @@ use super::plan::{Step, What};
 use super::users::Users;
 use super::world::World;
 
-/// The first seed whose plan may have them. Those before mean what they meant.
+/// The first seed whose plan may have reserves. Plans of earlier seeds stay the same.
 pub const FIRST: u64 = 20_000_000;
 /// Machines that a user wants in reserve at most.
 const KEPT: u64 = 3;
@@ -177,7 +177,7 @@ pub async fn unsettled(users: &Users, machines: &[Machine], nodes: &[Node]) -> V
         let Some(machine) = machine.filter(|it| it.phase() == MachinePhase::Running) else {
             continue;
         };
-        // What nobody controls keeps the template that it had.
+        // A machine without a controller keeps its template.
         let kept = is_in_reserve(&machine.metadata);
         let set = !kept && machine.metadata.owner_references.is_some();
         if kept && !is_closed(node) || set && is_closed(node) {

@@ -1,4 +1,4 @@
-//! One life, from its plan to its report.
+//! Lives one plan and reports.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use super::settled::{leftovers, unsettled};
 use super::trace::Trace;
 use super::world::World;
 
-/// How long it may take until everything is as it is wanted, once nothing goes wrong any more. The
-/// longest way is a creation that is given up after its timeout, and another one after it.
+/// How long settling may take once all faults are over. The longest way is a creation that times out, and a second
+/// creation.
 const PATIENCE: Duration = Duration::from_mins(45);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(5);
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// One number for everything that happened.
+    /// A hash of all events.
     pub hash: u64,
     /// Lines of the trace.
     pub lines: u64,

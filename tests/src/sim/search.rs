@@ -12,7 +12,7 @@ use super::weather::Sky;
 /// So many of a hundred mutations end without an answer that says what they did.
 const UNTOLD: u64 = 3;
 
-/// The searches of a world. Its random numbers are its own, so that nothing else of a plan depends on them.
+/// The searches of a world. Other parts of a plan use random numbers of their own.
 #[derive(Clone, Debug)]
 pub struct Search {
     lag: Duration,
@@ -31,7 +31,8 @@ impl Search {
         self.lag
     }
 
-    /// Whether a search does not find yet what was made at that time. What is named by its id is no search.
+    /// Whether a search does not find yet what was made at that time. Only searches hide an instance: reads by id find
+    /// it.
     pub fn hides(&self, made: Timestamp, now: Timestamp) -> bool {
         SignedDuration::try_from(self.lag).is_ok_and(|lag| now.duration_since(made) < lag)
     }

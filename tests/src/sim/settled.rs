@@ -17,7 +17,7 @@ use super::reserves;
 use super::users::{class_name, joins};
 use super::world::World;
 
-/// What is not yet as it is wanted.
+/// Objects that are not settled yet.
 pub async fn unsettled(world: &World) -> Vec<String> {
     let machines: Vec<Machine> = world.users.all().await;
     let classes: Vec<MachineClass> = world.users.all().await;

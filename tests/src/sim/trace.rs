@@ -1,4 +1,4 @@
-//! What happened, line by line, as one hash; and what must not have happened.
+//! The trace of a life, line by line, and its hash; and the violations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Violations that are kept; the first one is what matters.
+/// Kept violations; the first matters.
 const MOST_VIOLATIONS: usize = 10;
 
 /// Lines of the longest life that goes anywhere: the longest so far have a tenth of it.
@@ -34,7 +34,7 @@ struct Inner {
 }
 
 impl Trace {
-    /// An empty one, which begins now. Its lines are kept only if they will be read.
+    /// An empty trace that begins now. Lines are kept only if `keep`.
     pub fn new(keep: bool) -> Self {
         let inner = Inner {
             hash: 0xcbf2_9ce4_8422_2325,
@@ -98,7 +98,7 @@ impl Trace {
         *self.lock().seen.entry(what).or_default() += 1;
     }
 
-    /// One number for all that happened.
+    /// The hash of all events.
     pub fn hash(&self) -> u64 {
         self.lock().hash
     }

@@ -1,4 +1,4 @@
-//! What users do, and the objects that they apply.
+//! Actions of users, and their manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -30,8 +30,7 @@ pub struct Users {
     client: Client,
 }
 
-/// Made once for all lives. Without the descriptions, which are most of them and which are not read
-/// here.
+/// Made once for all lives. Without descriptions, which are their larger part and are not read here.
 static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
     let mute = |crd: CustomResourceDefinition| {
         let mut crd = serde_json::to_value(crd).expect("a definition is an object");
@@ -107,9 +106,9 @@ pub const fn provider(class: u8) -> usize {
     if class == 2 { 1 } else { 0 }
 }
 
-/// Which provider the class of this name is of.
+/// The provider of the class `class`.
 pub fn provider_of(class: &str) -> Option<usize> {
-    // Those of groups are all of the first one.
+    // Classes of groups all belong to the first provider.
     if (0..pools::plans::CLASSES).any(|number| pools::users::class_name(number) == class) {
         return Some(0);
     }
@@ -213,7 +212,8 @@ impl Users {
     }
 
     /// Reads a machine and writes it back as a client does that has machine-controller-manager's types: what they do
-    /// not know is lost. One that is being deleted gets the phase of that, as its MachineSet controller gives it.
+    /// not know is lost. A machine that is being deleted gets the phase Terminating, as machine-controller-manager's
+    /// MachineSet controller sets it.
     pub async fn put_as_upstream(&self, name: &str) {
         let kind = ApiResource::erase::<Machine>(&());
         let api = Api::<DynamicObject>::default_namespaced_with(self.client(), &kind);
@@ -232,7 +232,7 @@ impl Users {
         api.replace(name, &PostParams::default(), &machine).await.ok();
     }
 
-    /// Replaces a machine by what was in the file from which it was made.
+    /// Replaces a machine by the content of its original file.
     pub async fn put_old_file(&self, name: &str) {
         let api = Api::<Machine>::default_namespaced(self.client());
         let Ok(Some(machine)) = api.get_opt(name).await else { return };
@@ -241,7 +241,7 @@ impl Users {
         api.replace(name, &PostParams::default(), &old).await.ok();
     }
 
-    /// Accepts that orphans are deleted, if something holds that.
+    /// Accepts the deletion of orphans, if it is on hold.
     pub async fn accept_orphans(&self) {
         let api = Api::<ConfigMap>::default_namespaced(self.client());
         let held = ["orphans", "orphansSince", "orphansReason"];
@@ -331,7 +331,7 @@ impl Users {
         }
     }
 
-    /// Binds one pod that comes back under its name.
+    /// Binds a pod that comes back under the same name.
     pub async fn pod(&self, name: &str, node: &str, grace: u8) {
         self.bind(name, "db", node, grace).await;
     }

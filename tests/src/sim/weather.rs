@@ -110,7 +110,7 @@ impl Sky {
         self.strikes(|kind| (kind == wanted).then_some(())).is_some()
     }
 
-    /// What happens to a request of this party.
+    /// The fate of a request of this party.
     pub fn request(&self, who: Party) -> Luck {
         let luck = self.strikes(|kind| {
             if let Weather::ApiDown(party) = kind {
@@ -126,7 +126,7 @@ impl Sky {
         luck.map_or(Luck::Fine, |(luck, _)| luck)
     }
 
-    /// Whether a watch of this party is told that it is too late.
+    /// Whether a watch of this party gets 410.
     pub fn expired(&self, who: Party) -> bool {
         let matches = |kind| matches!(kind, Weather::ApiExpired(party) if concerns(party, who));
         self.strikes(|kind| matches(kind).then_some(())).is_some()
@@ -240,7 +240,7 @@ impl Sky {
         self.is(Weather::CloudFull)
     }
 
-    /// Whether the infrastructure does not see what it made.
+    /// Whether the infrastructure hides new instances.
     pub fn blind(&self) -> bool {
         self.is(Weather::CloudBlind)
     }

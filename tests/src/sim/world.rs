@@ -1,4 +1,4 @@
-//! The world: everything that takes part, and what happens to it.
+//! The world: all participants, and the events that hit them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,7 +31,7 @@ use super::weather::Sky;
 
 /// The providers of a world, each with a cloud of its own.
 pub const PROVIDERS: [&str; 2] = ["fake.ostler.dev", "second.ostler.dev"];
-/// What their drivers show.
+/// The tokens of their drivers.
 pub const TOKENS: [&str; 2] = ["a token of the first", "a token of the second"];
 
 /// Cores at most.
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// All faults end, and users release what they hold.
+    /// All faults end, and users release their holds.
     pub async fn heal(&mut self) {
         self.around.trace.note("PLAN", "all faults end");
         self.around.sky.clear();
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    /// Counts what meets what.
+    /// Counts pairs of state and fault.
     fn cover(&self, what: &What) {
         let Some(fault) = what.fault() else { return };
         let lives = self.around.oracle.lives();
@@ -395,7 +395,7 @@ impl World {
         }
     }
 
-    /// Names of the machines of which this is true.
+    /// Names of the machines with this property.
     fn members(&self, is_one: impl Fn(&Machine) -> bool) -> Vec<String> {
         let lives = self.around.oracle.lives().into_values();
         let mut names: Vec<_> = lives.filter(|it| is_one(&it.machine)).map(|it| it.name).collect();
@@ -475,7 +475,7 @@ impl World {
         });
     }
 
-    /// The same for Machines whose drivers said that their instances were gone.
+    /// The same for Machines whose drivers reported their instances as gone.
     fn forget_nodes_of_lies(&self) {
         let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
         tokio::spawn(async move {
@@ -511,7 +511,7 @@ impl World {
     }
 }
 
-/// The one with this number, of those that there are.
+/// The name at `number`, modulo the length.
 fn nth(names: &[String], number: u8) -> Option<&String> {
     let at = usize::from(number).checked_rem(names.len())?;
     names.get(at)

@@ -237,7 +237,7 @@ async fn prepare(client: &Client) {
     }
 }
 
-/// Machines with user data of their own: one from a Secret, one with them in its spec.
+/// Machines with user data of their own: from a Secret, and in the spec.
 async fn boot(client: &Client, seen: &mut Vec<(String, String)>) {
     let user_data = |canary| format!("echo {canary}\nexec kubelet --token=<<BOOTSTRAP_TOKEN>>\n");
     let data = [("value".to_owned(), user_data(BOOT_DATA))].into();
@@ -261,15 +261,15 @@ async fn boot(client: &Client, seen: &mut Vec<(String, String)>) {
     let runs =
         |machine: Option<&Machine>| field(machine, "/status/currentStatus/phase") == "Running";
     until(&machines, "secret", runs, seen).await;
-    // What stands in its spec is not secret; what is said of it is.
+    // The user data in the spec are not secret; the status is checked.
     let mut all = Vec::new();
     until(&machines, "inline", runs, &mut all).await;
     let status = machines.get("inline").await.unwrap().status;
     seen.push(("status of machine inline".to_owned(), serde_json::to_string(&status).unwrap()));
 }
 
-/// A machine that fails, is made, is changed and goes, and one whose credentials are refused; and what is to be seen
-/// of them.
+/// A machine that fails, is made, changed and deleted, and one whose credentials are refused; returns their objects and
+/// events.
 async fn live(client: &Client) -> Vec<(String, String)> {
     let machines = Api::<Machine>::default_namespaced(client.clone());
     for (name, class) in [("one", "good"), ("two", "refused")] {

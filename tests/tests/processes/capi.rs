@@ -250,7 +250,7 @@ fn machines_of_cluster_api_live_a_whole_life() {
         it.kubectl().list(THEIRS).iter().map(|it| it["metadata"]["uid"].clone()).collect()
     };
 
-    // One is lost: a user deleted its infrastructure. Another one takes its place.
+    // A user deletes the infrastructure of one machine. A new machine takes its place.
     let (lost, before) = (first["metadata"]["name"].as_str().unwrap().to_owned(), uids(&it));
     kubectl().run(["delete", "examplemachines", &lost, "--wait=false"]);
     kubectl().run(["delete", "node", &lost]);
@@ -320,7 +320,7 @@ fn a_driver_that_is_killed_at_any_write_doubles_nothing_and_leaves_nothing() {
                 it.kubectl().get(THEIRS, &name)["spec"]["bootstrap"]["dataSecretName"].clone();
             let secret = it.kubectl().get("secret", secret.as_str().unwrap());
             assert_eq!(secret["data"]["value"], "SSBqb2lu", "I join");
-            // The deletion is one write of the driver; what follows it is Cluster API's.
+            // The deletion is one write of the driver; Cluster API does the rest.
             it.break_after(1);
             it.delete(&name);
             it.until("the deletion", |it| {
@@ -393,7 +393,7 @@ fn a_machine_of_cluster_api_that_cannot_be_says_why() {
     }
     it.nothing_is_left();
 
-    // One that is never ready fails in the end, and its deletion takes all that was made.
+    // A machine that never gets ready fails in the end, and its deletion removes all of its objects.
     it.template("never", json!({ "never": true }));
     it.class("never", "capi", spec("never"));
     it.machine("never", "never");

@@ -119,7 +119,7 @@ fn every_value_of_the_chart_makes_objects_and_no_process_can_climb() {
         ("Role", 4),
         ("ServiceMonitor", 1),
         ("PrometheusRule", 1),
-        // Who may serve what, and the dashboard.
+        // Permissions of drivers, and the dashboard.
         ("ConfigMap", 2),
     ] {
         assert_eq!(of_kind(kind).len(), count, "{kind}");

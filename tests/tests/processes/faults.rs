@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use ostler_tests::process::{Process, binaries};
 use ostler_tests::tools::root;
 
-/// What is wrong with the driver, the case that shows it, and what becomes what in the driver.
+/// The defect, the case that shows it, and the replacements in the driver's text.
 type Lie = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const STATUS: &str = "    return o.GetMachineStatusResponse(machine=record(need(x)))\n";

@@ -1,6 +1,6 @@
 //! The built binaries as real processes, with real sockets, kubectl and signals.
 //!
-//! What is measured (memory, latency) is measured of the processes that a test starts, never of this one.
+//! Memory and latency are measured on the processes that a test starts, never on this process.
 
 mod attacks;
 mod canary;

@@ -118,7 +118,7 @@ fn refused_credentials_lose_nothing(stack: &Stack, driver: &Path) {
     std::fs::write(&refused, kubeconfig.replace(token, "nobody")).unwrap();
     let mut running = adapter(stack, driver, &refused);
     stack.kubectl().run(["delete", "machine", "made", "--wait=false"]);
-    // Its words for it tell nobody that it is about credentials.
+    // The provider's message does not say that credentials are the cause.
     stack.kubectl().wait("machine", "made", ".status.retry.code", "Unknown");
     assert_eq!(claims(stack), ["adopted", "made", "stray"]);
     running.kill();
@@ -173,7 +173,7 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     let ignition = String::from_utf8(ignition).unwrap();
     assert!(ignition.contains(&user_data) || ignition.contains("I%20am%20made"), "{ignition}");
 
-    // A class that is wrong makes nothing, and neither does one of which nobody said that names count.
+    // A wrong class makes nothing, and neither does a class without a decision on adoption by name.
     stack.kubectl().apply(&machine("wrong", "wrong"));
     stack.kubectl().wait("machine", "wrong", ".status.lastOperation.errorCode", "Internal");
     stack.kubectl().apply(&machine("undecided", "undecided"));

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 pub(crate) struct Sdk {
     /// As in `sdk/<name>`, the provider, the provider ids and the machine of the example.
     name: &'static str,
-    /// In the block of commands of its page that sets it up.
+    /// A word of the page's block of commands that sets the SDK up.
     set_up: &'static str,
     /// In a clone, as the other paths.
     driver: &'static str,
@@ -87,7 +87,7 @@ impl Sdk {
             "typescript" => tools::find("npm", &["npm"])?,
             name => tools::find(name, &[name])?,
         };
-        // One for all runs: what it had is replaced.
+        // All runs share a clone, whose content is replaced.
         let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-driver", self.name));
         copy_of(&clone, self.needs);
         let (done, said) = shell(&clone, &self.page_commands(self.set_up));
@@ -154,7 +154,7 @@ impl Sdk {
                 assert!(Instant::now() < until, "{what}: {said}");
             }
         };
-        // Its answer is described by nothing but what the driver says of itself.
+        // The client knows the messages only from the driver's reflection.
         info("it says who it is", &|said| said.contains(&format!("\"{}.ostler.dev\"", self.name)));
         let listed = command(&[&address, "list"]).output().unwrap();
         assert!(String::from_utf8(listed.stdout).unwrap().contains(SERVICE));
@@ -287,7 +287,7 @@ fn blocks(page: &str) -> Vec<String> {
     blocks.map(str::to_owned).collect()
 }
 
-/// Runs commands of a page; whether they succeeded, and what they said.
+/// Runs commands of a page; returns whether they succeeded, and their output.
 fn shell(clone: &Path, commands: &str) -> (bool, String) {
     let ostler = binaries().join("ostler");
     let commands = commands.replace("cargo run --release --", ostler.to_str().unwrap());

@@ -111,7 +111,7 @@ fn made_by_upstream(binary: &Path, strategy: &str) -> Option<(Stack, Process)> {
     Some((stack, theirs))
 }
 
-/// The one set that wants machines.
+/// The only set with replicas.
 fn active_set(stack: &Stack) -> String {
     let sets = stack.kubectl().list("machinesets");
     let wants = |set: &&Value| set.pointer("/spec/replicas").is_some_and(|it| *it != 0);
@@ -170,7 +170,7 @@ fn a_recreate_that_the_other_controller_began_is_finished_by_ours_and_the_other_
     let Some((mut stack, mut theirs)) = made_by_upstream(&binary, recreate) else { return };
     let old = active_set(&stack);
     roll_to(&stack, "two");
-    // It writes no number where it means 0.
+    // machine-controller-manager omits the number 0.
     stack.kubectl().wait("machineset", &old, ".metadata.generation", "2");
     theirs.kill();
     core(&mut stack, "*");

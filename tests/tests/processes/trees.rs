@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 use ostler_tests::process::{PATIENCE, Process, binaries};
 use ostler_tests::tools::root;
 
-/// A start script that does not `exec`, with a helper in a session of its own. It says who still runs when it starts.
+/// A start script that does not `exec`, with a helper in a session of its own. At its start the script notes which
+/// processes still run.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 for name in script helper driver; do
@@ -103,7 +104,7 @@ fn state_and_parent(process: &Path) -> Option<(char, i32)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
-/// Those that run; one that only waits to be looked at has ended.
+/// The pids that run; a zombie has ended.
 fn running(pids: &[i32]) -> Vec<i32> {
     let runs = |pid: &i32| stat(*pid).is_some_and(|(state, _)| state != 'Z');
     pids.iter().copied().filter(runs).collect()

@@ -1,5 +1,5 @@
 //! What is wrong with a unary driver is found: the driver of sdk/python with one line changed, and the check that must
-//! turn red. The defects are those that authors make, and those that leak instances.
+//! turn red. The defects are common mistakes of authors, and leaks of instances.
 //!
 //! `tests/broken` does the same for a driver that speaks the stream. What the adapter makes of a status without a detail
 //! is in its own tests (`sdk/adapter`).
@@ -14,14 +14,14 @@ use std::sync::Mutex;
 
 use ostler_tests::process::binaries;
 
-/// A defect: what it is, the check that finds it, and the changes of the driver's files.
+/// A defect: its description, the check that finds it, and the changes of the driver's files.
 struct Defect {
     what: &'static str,
     check: &'static str,
     changes: &'static [Change],
 }
 
-/// In this file, this text becomes that one.
+/// File, text, and replacement.
 type Change = (&'static str, &'static str, &'static str);
 
 const NOT_FOUND: &str = r#"raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")"#;

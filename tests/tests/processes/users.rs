@@ -22,7 +22,7 @@ use crate::sdks::GO;
 /// The pod of the example, on this computer.
 struct Pod {
     spec: Value,
-    /// What its volumes are in.
+    /// The directory of the volumes.
     root: TempDir,
     setpriv: PathBuf,
     metrics_port: String,
@@ -81,7 +81,7 @@ impl Pod {
             .replace("0.0.0.0", "127.0.0.1")
     }
 
-    /// Starts a container as the user that it has.
+    /// Starts a container as its user.
     fn start(&self, name: &str, program: &Path, more: &[&str]) -> Process {
         let containers = self.spec["containers"].as_array().unwrap();
         let container = containers.iter().find(|it| it["name"] == name).unwrap();

@@ -34,7 +34,7 @@ fn token_volumes(pod: &Value) -> Vec<&Value> {
     list(pod, "/volumes").iter().filter(holds).map(|volume| &volume["name"]).collect()
 }
 
-/// Names of the containers that mount one of these volumes.
+/// Names of the containers that mount any of `volumes`.
 fn that_mount<'a>(pod: &'a Value, volumes: &[&Value]) -> Vec<&'a Value> {
     let mounts = |container: &&Value| {
         let mounted = list(container, "/volumeMounts").iter();

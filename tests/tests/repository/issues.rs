@@ -9,7 +9,7 @@ const UPSTREAM: [u32; 24] = [
     75, 82, 86, 88, 197, 250, 346, 425, 754, 760, 802, 815, 816, 965, 984, 989, 1008, 1020, 1059,
     1078, 1087, 1092, 1118, 1153,
 ];
-/// Of others, with the words that name them.
+/// Issues of other projects, with the words around them.
 const OTHERS: [&str; 6] = [
     "CAPI #13649",
     "CAPI #14216",

@@ -1,4 +1,4 @@
-//! The plans in `tests/plans` and `tests/ledger/plans.yaml`, which tells what each of them found.
+//! The plans in `tests/plans` and `tests/ledger/plans.yaml`, which names the finding of each plan.
 
 use std::collections::BTreeSet;
 use std::path::Path;

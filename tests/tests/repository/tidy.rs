@@ -9,7 +9,7 @@ use ostler_tests::tools::{find, root};
 
 use crate::named::{rust_sources, text};
 
-/// Longest source file. Longer ones hide more than one concern.
+/// Longest source file. A longer file hides more than one concern.
 const FILE_LINES: usize = 600;
 /// Half of the source files are shorter than this.
 const MEDIAN_FILE_LINES: usize = 150;

@@ -9,7 +9,7 @@ use crate::named::text;
 /// The list itself.
 const LIST: &str = "tests/words.txt";
 
-/// A word, or several, that have another one in their place.
+/// A word, or several, and the replacement.
 struct Retired<'a> {
     words: Vec<String>,
     instead: &'a str,
@@ -129,7 +129,7 @@ fn words_that_are_retired_are_not_used() {
     let judged = ["rs", "md", "proto", "yaml", "toml", "py"];
     let found: Vec<String> = files
         .iter()
-        // This file has them as examples.
+        // This file quotes retired words as examples.
         .filter(|file| !file.path.ends_with("repository/words.rs"))
         .filter(|file| {
             file.path.extension().is_some_and(|kind| judged.iter().any(|it| kind == *it))

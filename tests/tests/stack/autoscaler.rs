@@ -191,7 +191,8 @@ async fn a_deployment_grows_by_as_many_as_the_autoscaler_asks_for_and_each_node_
     world.stop().await;
 }
 
-/// The autoscaler asks about a Node as it last saw it. If one that takes no pod were counted, it would ask for one more.
+/// The autoscaler asks about a Node as it last saw it. If the core counted a closed Node, the autoscaler would ask for
+/// one machine more.
 #[tokio::test(start_paused = true)]
 async fn a_node_is_of_its_group_once_the_autoscaler_sees_it_out_of_the_reserve() {
     let world = world().await;
@@ -248,7 +249,7 @@ async fn exactly_the_chosen_nodes_go_and_the_target_is_lowered_once() {
     delete(&client, D, &victims).await.unwrap();
     assert_eq!(target(&client, D).await, 2);
     for _ in 0..3 {
-        // Once they are gone, it says that it knows no such Nodes.
+        // Afterwards, the core answers that it does not know the Nodes.
         delete(&client, D, &victims).await.ok();
         assert_eq!(target(&client, D).await, 2, "asked again in each loop");
     }

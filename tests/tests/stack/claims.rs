@@ -34,7 +34,7 @@ async fn create_for(world: &World, set: &str, name: &str) {
     world.apply::<Machine>(foreign).await;
 }
 
-/// What the set says that it cannot do.
+/// The failure of the set.
 fn failure(set: &MachineSet) -> Option<(&str, &str)> {
     let all = &set.status.as_ref()?.conditions;
     let found = all.iter().find(|it| it.type_ == MachineSetConditionType::ReplicaFailure)?;
@@ -144,7 +144,7 @@ async fn a_machine_without_its_label_is_let_go_and_replaced_and_comes_back_with_
     let references = lone.metadata.owner_references.as_deref().unwrap_or_default();
     assert!(references.is_empty(), "{references:?}");
 
-    // It is one too many then, and the set keeps its number.
+    // Then there is one machine too many, and the set keeps its number.
     label(&world, &name, json!("s")).await;
     world
         .until(&name, "adopted, or gone at once", |it: Option<&Machine>| it.is_none() || owned(it))

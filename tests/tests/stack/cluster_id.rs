@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::pools;
 
-/// What the next core knows of its ids.
+/// The cluster ids of the next core.
 #[derive(Clone, Default)]
 struct Ids(Arc<Mutex<GivenIds>>);
 

@@ -93,7 +93,7 @@ async fn a_token_lives_for_as_long_as_its_machine_may_join_and_not_longer() {
     for token in &all {
         assert!(expiry(token).duration_since(world.now()).as_secs() >= 20 * 60);
     }
-    // The operator gives it more time: its token must last for that.
+    // The operator extends the creation timeout: the token must last as long.
     patch(&world, "goes", json!({ "spec": { "creationTimeout": "2h" } })).await;
     world.until("fails", "Failed", in_phase(MachinePhase::Failed)).await;
     let left = tokens(&world).await;
@@ -415,7 +415,7 @@ async fn initialization_is_asked_for_until_it_is_done_whoever_dies_meanwhile() {
         let mut world = World::start().await;
         world.stop_driver().await;
         let terse = Terse::default();
-        // The first attempt never ends, the next one fails, the one after that succeeds.
+        // The first attempt never ends, the second fails, the third succeeds.
         *terse.initialize.lock().unwrap() = vec![Behaviour::Fail, Behaviour::Hang];
         world.run_driver(terse.clone());
         world.apply::<Machine>(machine("m", "fake")).await;

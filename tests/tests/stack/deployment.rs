@@ -43,7 +43,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     // Last known classes: of a class that goes while a machine needs it.
     ("create", "secrets"),
     ("delete", "secrets"),
-    // A token of a core that was killed before it could write down that it made one.
+    // A token of a core that was killed before it recorded the token.
     ("update", "secrets"),
 ];
 

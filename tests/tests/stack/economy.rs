@@ -179,7 +179,7 @@ async fn with_plain_class(setup: Setup) -> World {
     let plain = class("plain", &json!({ "region": "local", "image": "fake-1.0" }));
     world.apply::<MachineClass>(plain).await;
     for of_class in CLASSES {
-        // A class keeps what its first Machine costs it.
+        // The first Machine of a class costs more than the next ones.
         let name = format!("first-{of_class}");
         world.apply::<Machine>(machine(&name, of_class)).await;
         world.until(&name, "Running", in_phase(MachinePhase::Running)).await;

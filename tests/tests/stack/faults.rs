@@ -46,8 +46,7 @@ async fn with_a_stranger(directory: &Path) -> World {
     World::start_with(Setup::tuned(admit)).await
 }
 
-/// The stranger comes and claims this; it gets neither class nor secret. It has said that all is done when
-/// it has gone.
+/// The stranger makes these claims, and gets neither class nor secret. Before leaving, the stranger reports all claims as done.
 async fn stranger_claims(world: &World, claims: Vec<HeldOperation>) -> Vec<Verdict> {
     let channel = world.wire().connect().await.unwrap();
     let instance = "00000000-0000-4000-8000-00000000000f".to_owned();

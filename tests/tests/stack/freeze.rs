@@ -74,7 +74,7 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
         "metadata": { "labels": { "name": "s" } },
         "spec": { "class": { "kind": "MachineClass", "name": "fake" } },
     });
-    // Machines that another client adds, and that cannot go.
+    // Machines of another client that cannot be deleted.
     let set: MachineSet = world
         .apply(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
@@ -111,7 +111,7 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
         }
     }
     until_frozen(&world, false).await;
-    // The set was waiting for that: it does not wait for its next look, which is 10 minutes later.
+    // The set waits for the end of the freeze, and not for its next pass, which is 10 minutes later.
     let complete = async {
         loop {
             let all = machines.list(&ListParams::default()).await.unwrap();

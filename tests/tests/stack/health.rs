@@ -16,7 +16,7 @@ use ostler_tests::world::{Cluster, Setup, World};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// What the controller that watches nodes says of one.
+/// Sets the condition Ready of a Node, as the node controller does.
 async fn say_ready(client: Client, node: &str, ready: &str) {
     let patch = json!({ "status": { "conditions": [
         { "type": "Ready", "status": ready, "reason": "NodeStatus" },
@@ -25,7 +25,7 @@ async fn say_ready(client: Client, node: &str, ready: &str) {
     api.patch_status(node, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
 }
 
-/// A world whose cores reach the cluster that its machines join through a gate.
+/// A world whose cores reach the machines' cluster through a gate.
 async fn behind_a_gate() -> (World, Cluster, Gate) {
     let (target, gate) = (Cluster::start().await, Gate::default());
     let through = gate.client(target.service());

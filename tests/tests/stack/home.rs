@@ -25,7 +25,7 @@ async fn shop() -> World {
     serving("shop", TargetCluster::Control, None).await
 }
 
-/// A world whose core serves these namespaces, and has its Leases in the first one.
+/// A world whose core serves `namespaces`, and has its Leases in the first of them.
 async fn serving(namespaces: &'static str, target: TargetCluster, joins: Option<Client>) -> World {
     let opened = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&opened);
@@ -330,7 +330,8 @@ async fn of_two_cores_one_leads_also_while_their_home_is_deleted() {
     spaces.delete("shop", &DeleteParams::default()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     world.stop_core().await;
-    // It may have taken Leases and id along or not. One of these leads; one that waits where they were ends.
+    // The stopped core may have moved Leases and id, or not. One of the replicas leads; a replica that waits at the old
+    // place ends.
     let third = world.start_replica().await;
     until("it is gone", async || spaces.get_opt("shop").await.unwrap().is_none()).await;
     until("both leases are there", async || led_in(&client, "office").await.is_some()).await;

@@ -285,7 +285,7 @@ async fn a_class_that_the_driver_finds_wrong_says_so_at_the_class_and_reaches_no
     world.stop().await;
 }
 
-/// The fake driver with some of its optional verbs, and what it was asked.
+/// The fake driver with some optional verbs, and its calls.
 struct Watched {
     fake: FakeDriver,
     offers: &'static [OptionalOperation],

@@ -112,7 +112,7 @@ async fn an_update_that_takes_too_long_or_fails_is_said_and_left_to_people() {
         let took = world.now().duration_since(selected).as_secs();
         assert!((minutes * 60..minutes * 60 + 30).contains(&took), "{name}: {took}");
     }
-    // The agent of one of them reports after all, that of the other one says why it failed.
+    // The agent of `slow` reports after all, the agent of `own` gives the cause of its failure.
     edit_node(&world, "slow", json!({ "labels": { label::UPDATE_RESULT: "successful" } })).await;
     world.until("slow", "Running", in_phase(MachinePhase::Running)).await;
     let why = json!({

@@ -1,4 +1,4 @@
-//! A cloud that shows only later what it made, and parts that are left of an instance that is not there.
+//! A cloud that shows new instances late, and parts of instances that are gone.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Nodes of a MachineDeployment are lost: what is replaced, what waits, and what it means to a rollout. On a paused clock.
+//! Nodes of a MachineDeployment are lost: replacements, waits, and the effect on a rollout. On a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -26,7 +26,7 @@ async fn world(replicas: i32, surge: i32) -> World {
         "metadata": { "name": "d", "namespace": "default" },
         "spec": {
             "replicas": replicas,
-            // Not label `name`: the deployment itself says who belongs to it.
+            // Label `app`, not `name`: the selector of the deployment decides about its machines.
             "selector": { "matchLabels": { "app": "d" } },
             "strategy": {
                 "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": 0 }
@@ -90,7 +90,7 @@ async fn reasons(world: &World) -> BTreeSet<String> {
     events.items.into_iter().filter_map(of).collect()
 }
 
-/// The kubelet of a machine says that its Node is not ready, or that it is.
+/// The kubelet of a machine reports its Node as Ready or not.
 fn kubelet(world: &World, machine: &Machine, ready: bool) {
     let fault = if ready { json!({}) } else { json!({ "notReadyAfter": "1s" }) };
     let kubelet: KubeletSpec = serde_json::from_value(fault).unwrap();

@@ -1,4 +1,4 @@
-//! Drains of Machines of a pool: what holds them, and what they hold. On a paused clock.
+//! Drains of Machines of a pool: their obstacles, and their effects. On a paused clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Pools whose driver can do less, or whose infrastructure decides something by itself. On a paused clock.
+//! Pools with a limited driver, or with an infrastructure that scales by itself. On a paused clock.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -145,7 +145,7 @@ async fn a_machine_that_its_driver_cannot_delete_is_not_drained_while_driver_or_
     world.stop().await;
 }
 
-/// The driver of another provider, which finds no group and would make one. It counts what it is asked of groups.
+/// The driver of another provider, which finds no group and would make one. Counts calls for groups.
 struct Other(Arc<AtomicUsize>);
 
 const OTHER: &str = "other.ostler.dev";
@@ -291,7 +291,7 @@ async fn new_instances_join_with_renewed_user_data_also_in_a_pause_and_after_an_
     world.stop().await;
 }
 
-/// The bootstrap tokens that there are: their ids.
+/// Ids of the existing bootstrap tokens.
 async fn token_ids(world: &World) -> Vec<String> {
     let tokens = Api::<Secret>::namespaced(world.client(), "kube-system");
     let all = tokens.list(&ListParams::default()).await.unwrap().items.into_iter();

@@ -101,7 +101,7 @@ async fn a_core_that_dies_at_each_write_of_the_life_of_a_pool_makes_and_deletes_
 async fn two_cores_that_both_take_themselves_for_the_leader_delete_a_victim_once() {
     for millis in [0, 100, 500, 2_000] {
         let impatient = Setup::tuned(|options| options.settings.lease_at_once = true);
-        // Two that write one status over one another do so until time passes.
+        // Requests take time: on the paused clock, two cores would otherwise overwrite one status for ever.
         let impatient = Setup { api_takes: Duration::from_millis(10), ..impatient };
         let mut world = start_with(impatient).await;
         world.apply::<MachinePool>(pool("p", 3)).await;
@@ -110,7 +110,8 @@ async fn two_cores_that_both_take_themselves_for_the_leader_delete_a_victim_once
         tokio::time::sleep(Duration::from_millis(millis)).await;
         let mut second = world.start_replica().await;
         second.core.ready().await.unwrap();
-        // For so long the first one may work on, until it hears of that. Then a third one takes the Lease from the second.
+        // So long the first core may work on, until it learns of the second. Then a third core takes the Lease from the
+        // second.
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.crash_core();
         world.start_core().await;
@@ -308,7 +309,7 @@ async fn a_core_that_dies_at_any_write_or_request_after_a_lost_group_makes_one_a
             assert_eq!(world.cloud().groups(|_| true).unwrap().len(), 1, "{said}");
             assert_eq!(made_and_wanted(world), (2, 2), "{said}");
             assert!(ids(world).iter().all(|id| !before.contains(id)), "{said}");
-            // The new Nodes have the names of those before, and with them their pods.
+            // The new Nodes have the old names, and so the old pods.
             is_settled(world, 2, 2, said).await;
             // A group that has been there for a while is made again at once when it is lost, so that every turn is as long.
             tokio::time::sleep(Duration::from_mins(15)).await;
@@ -317,7 +318,7 @@ async fn a_core_that_dies_at_any_write_or_request_after_a_lost_group_makes_one_a
     }
 }
 
-/// As the collector of pods does it: those of Nodes that are gone go.
+/// Deletes pods of deleted Nodes, as the pod garbage collector does.
 async fn collect_pods(world: &World) {
     let (pods, nodes) =
         (Api::<Pod>::default_namespaced(world.client()), Api::<Node>::all(world.client()));
@@ -330,7 +331,7 @@ async fn collect_pods(world: &World) {
     }
 }
 
-/// Its Machines are those of the two instances that are there, and run.
+/// Waits until the pool's Machines are its two instances, and run.
 async fn until_healed(world: &World) {
     let healed = async {
         while ids(world).len() != 2 || known(world).await != ids(world).into_iter().collect() {

@@ -27,7 +27,7 @@ use crate::autoscaler::{machines, until_group, world};
 const TRIES: usize = 2_000;
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// Machines by name, with what their Nodes are called by: in the order in which they came, as the records number them.
+/// Names and provider ids of the Machines, in the order of their numbers in the records.
 #[derive(Default)]
 struct Seen(Vec<(String, String)>);
 
@@ -135,7 +135,7 @@ async fn group() -> World {
     world
 }
 
-/// A message as JSON, all of it: what is left out has its default.
+/// A whole message as JSON, with defaults.
 fn text(message: &DynamicMessage) -> Value {
     let all = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(false);
     message.serialize_with_options(serde_json::value::Serializer, &all).unwrap()

@@ -1,4 +1,4 @@
-//! Several cores on one cluster, of which one leads. On a paused clock.
+//! Several cores on a cluster, with one leader. On a paused clock.
 
 use std::time::Duration;
 

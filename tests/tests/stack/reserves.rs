@@ -245,7 +245,7 @@ async fn the_machines_go_with_their_target_and_with_their_reserve() {
     until(&world, "r", "empty", holds(0, 0)).await;
     rest().await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (0, 0));
-    // It comes back, and so do they.
+    // The set comes back, and so do the machines.
     world.apply::<MachineSet>(set("s", 0)).await;
     until(&world, "r", "ready", holds(2, 0)).await;
     reserves(&world).delete("r", &DeleteParams::default()).await.unwrap();
@@ -479,7 +479,7 @@ fn placeholder(node: &str) -> Pod {
     let mut pod = template.clone();
     pod["metadata"]["name"] = json!("placeholder");
     pod["spec"]["nodeName"] = json!(node);
-    // What an admission plugin makes of its class.
+    // An admission plugin sets the priority of the class.
     pod["spec"]["priority"] = json!(-10);
     serde_json::from_value(pod).unwrap()
 }

@@ -163,7 +163,7 @@ async fn machines(world: &World) -> Vec<Machine> {
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-/// Failures that machines reported. That they waited for the next driver is none.
+/// Failures that machines reported. A wait for the next driver is no failure.
 async fn failures(world: &World) -> BTreeSet<(String, String)> {
     let events = Api::<Event>::all(world.client()).list(&ListParams::default()).await.unwrap();
     let warnings = events.items.into_iter().filter(|it| it.type_.as_deref() == Some("Warning"));

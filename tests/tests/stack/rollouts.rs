@@ -431,7 +431,7 @@ async fn a_hot_update_ends_before_its_node_is_updated_and_that_of_the_new_class_
     let edit = Patch::Merge(json!({ "providerSpec": tagged("2") }));
     let classes = Api::<MachineClass>::default_namespaced(world.client());
     classes.patch("old", &PatchParams::default(), &edit).await.unwrap();
-    // One at a time has its slot.
+    // One machine at a time has the slot.
     let hot = loop {
         let all = machines(&world).await;
         let busy = all.iter().find(|it| at_step(MachineStep::UpdateInstance)(Some(it)));

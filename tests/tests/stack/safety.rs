@@ -121,7 +121,7 @@ async fn inv_2_an_orphan_is_only_reported_under_the_mark_of_a_restore() {
 #[tokio::test(start_paused = true)]
 async fn a_core_whose_lease_was_made_again_deletes_no_orphan() {
     let mut world = World::start().await;
-    // The first look writes down which Lease it was.
+    // The first look records the Lease.
     sleep(Duration::from_mins(20)).await;
     world.stop_core().await;
     let leases = Api::<Lease>::default_namespaced(world.client());
@@ -187,7 +187,7 @@ async fn inv_5_instances_of_another_cluster_or_without_a_uid_are_never_touched()
     world.stop().await;
 }
 
-/// Another instance like this one, of another system.
+/// Adds an instance like `like`, of another system.
 fn add(world: &World, like: &Instance, identity: Identity) {
     use ostler_driver_fake::cloud::NewInstance;
     use ostler_driver_fake::spec::ProviderSpec;
@@ -441,7 +441,7 @@ async fn of_a_thousand_orphans_only_a_few_go_at_a_time() {
 }
 
 mod torn {
-    //! Classes and secrets that go before their machines, and Nodes that stay behind.
+    //! Classes and secrets deleted before their machines, and Nodes that stay.
 
     use k8s_openapi::api::core::v1::{Node, Secret};
     use kube::runtime::wait::await_condition;
@@ -489,7 +489,7 @@ mod torn {
         assert_eq!(instances(&world), 0);
         let deleted = world.calls().into_iter().find(|it| it.operation == Verb::DeleteMachine);
         assert_eq!(deleted.unwrap().outcome.unwrap().word, "OK");
-        // What was kept goes with the last machine that needs it.
+        // The kept copies go with the last machine that needs them.
         let secrets = Api::<Secret>::default_namespaced(world.client());
         while !kept(&world).await.is_empty() {
             sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! MachineSets: how many machines there are, whose they are, and what faults do to that. On a paused clock.
+//! MachineSets: their number of machines, ownership, and the effect of faults. On a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -32,7 +32,7 @@ struct Folding {
 }
 
 impl Folding {
-    /// What the cloud has, as this driver tells it.
+    /// The driver's answer for an instance.
     fn told(&self, made: Instance, ctx: &Context) -> Instance {
         let identity = ctx.identity();
         let mut first = self.first.lock().unwrap();

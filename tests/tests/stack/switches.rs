@@ -1,4 +1,4 @@
-//! Which process runs what: `--controllers`, and the two Leases. On a paused clock.
+//! `--controllers` and the two Leases: which process runs which controllers. On a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -75,7 +75,7 @@ async fn while_another_process_holds_the_lease_of_the_sets_the_core_runs_the_mac
     world.until("m-0", "Running", objects::in_phase(MachinePhase::Running)).await;
     let lease = leases(&world).get(SETS).await.unwrap();
     assert_eq!(holder(&lease), Some("mcm-of-upstream"));
-    // It does not renew it: it is gone.
+    // The holder is gone and does not renew the Lease.
     tokio::time::sleep(Duration::from_mins(10)).await;
     until_held(&world, SETS, "core-1").await;
     world.stop().await;

@@ -1,6 +1,7 @@
-//! Rollouts that machine-controller-manager began with Recreate and InPlaceUpdate, as it left them when it was stopped:
-//! the core that takes its place recognises the sets by their templates and goes on. Bodies as it writes them: hashes of
-//! its own, empty fields of Go. (RollingUpdate and Recreate, both directions, with its binary: `processes/takeover.rs`.)
+//! Rollouts that machine-controller-manager began with Recreate and InPlaceUpdate and left unfinished: the core that
+//! replaces it recognises the sets by their templates and goes on. Bodies as machine-controller-manager writes them: its
+//! own hashes, and empty fields of Go. (RollingUpdate and Recreate, both directions, with its binary:
+//! `processes/takeover.rs`.)
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
@@ -147,7 +148,7 @@ impl Stage {
         self.write::<MachineSet>(object).await
     }
 
-    /// A machine of a set, as that made it and before its machine controller saw it: it comes up.
+    /// A machine as a set of machine-controller-manager makes it, before a machine controller saw it: it comes up.
     async fn machine(
         &self,
         (hash, set): (&str, &str),

@@ -74,7 +74,7 @@ async fn copies(world: &World) -> Vec<DynamicObject> {
     configs(world, "Recipe").list(&ListParams::default()).await.unwrap().items
 }
 
-/// So many Machines run, and each copy that is there is that of one of them.
+/// Waits until `count` Machines run, and each has its copy and no other copies exist.
 async fn until_alike(world: &World, count: usize) {
     let alike = async {
         loop {

@@ -1,5 +1,5 @@
-//! Objects that the core cannot read, stored before the definitions refused them: they hold up their own namespace, and
-//! the user is told which object it is.
+//! Objects that the core cannot read, stored before the definitions refused them: they block their own namespace, and
+//! the user learns which object is at fault.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 

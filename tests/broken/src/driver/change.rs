@@ -1,4 +1,4 @@
-//! Changes that are not what they say.
+//! Changes whose answers are false.
 
 use ostler_driver_sdk::{
     Code, Context, DeleteMachine, Deletion, Driver, DriverError, InitializeMachine, Instance,

@@ -1,4 +1,4 @@
-//! Groups that are not what they say.
+//! Groups whose answers are false.
 
 use std::collections::BTreeSet;
 
@@ -277,7 +277,7 @@ impl Broken {
         if lost { Err(DriverError::internal("an instance is not there")) } else { Ok(status) }
     }
 
-    /// What is told of a group, with the instances that it had once.
+    /// The status of a group, with instances that are gone.
     fn with_lost(&self, ctx: &Context, mut status: PoolStatus, state: PoolState) -> PoolStatus {
         let seen = self.group(ctx).map(|it| it.members).unwrap_or_default();
         let there: BTreeSet<_> = seen.into_iter().map(|vm| vm.provider_id).collect();
@@ -290,7 +290,7 @@ impl Broken {
         status
     }
 
-    /// What a driver makes of named instances of which it cannot delete some.
+    /// The answer to a deletion of instances of which some cannot be deleted.
     fn partly(&self, mut answer: PoolMachinesDeleted) -> Result<PoolMachinesDeleted, DriverError> {
         for (_, error) in &mut answer.not_deleted {
             if self.breaks(Breakage::PoolDeletePartialAll) {

@@ -40,7 +40,7 @@ pub(super) struct Memory {
     pub(super) secret: Option<proto::ObjectRevision>,
     /// The secret that is never asked for again.
     pub(super) kept: Option<proto::GetSecretResponse>,
-    /// The core said that it drains.
+    /// The core announced its end.
     core_drained: bool,
     /// The core said that another stream took over.
     superseded: bool,
@@ -49,7 +49,7 @@ pub(super) struct Memory {
     results: BTreeMap<String, u32>,
     /// Operations that were delivered.
     delivered: BTreeSet<String>,
-    /// Ids that the driver knows operations by, and what the core calls them.
+    /// Operation ids of the driver, and the core's ids for them.
     renamed: BTreeMap<String, String>,
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Call {
     SecretOfNoOperation,
 }
 
-/// One session, as the relay sees it.
+/// One session of the relay.
 #[derive(Debug)]
 pub(super) struct Tap {
     breakage: Breakage,
@@ -99,7 +99,7 @@ pub(super) struct Tap {
     unknown: BTreeSet<String>,
     /// Operations that have a second or less.
     hurried: BTreeSet<String>,
-    /// Operations that were delivered in this session.
+    /// Operations of this session.
     seen: BTreeSet<String>,
     /// Results that were sent and not acknowledged.
     unacknowledged: BTreeSet<String>,
@@ -264,7 +264,7 @@ impl Tap {
         vec![Sent::Completed(completed)]
     }
 
-    /// How often this result went out, this time included.
+    /// How often this result was sent, including now.
     fn count(&self, id: &str) -> u32 {
         let mut memory = self.memory.lock();
         if memory.results.len() >= MOST_REMEMBERED {
@@ -323,7 +323,7 @@ impl Tap {
         calls.chain([Step::ToDriver(received)]).collect()
     }
 
-    /// Whether this is no operation that was delivered before.
+    /// Whether the frame is anything but a repeated operation.
     fn is_new(&mut self, received: &RegisterResponse) -> bool {
         match &received.frame {
             Some(Received::Operation(operation)) => {

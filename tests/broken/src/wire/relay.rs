@@ -161,7 +161,7 @@ impl DriverService for Relay {
 }
 
 impl Relay {
-    /// Makes a call that the driver did not ask for. What comes of it is of no interest.
+    /// Makes a call that the driver did not order. The answer is ignored.
     async fn call(&self, call: Call, token: &Token) {
         let mut core = self.core.clone();
         match call {

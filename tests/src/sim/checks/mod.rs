@@ -30,7 +30,7 @@ pub enum Most {
     Range(u8, u8),
 }
 
-/// What happens about checks. Machines go by their place among those that are meant.
+/// What happens about checks. Machines are counted among the selected ones.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {

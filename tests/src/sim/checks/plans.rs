@@ -6,7 +6,7 @@ use super::super::plan::{Step, What};
 use super::super::pools;
 use super::{Most, Of, Wish};
 
-/// The first seed whose plan may have them. Those before mean what they meant.
+/// The first seed whose plan may have checks. Plans of earlier seeds stay the same.
 pub const FIRST: u64 = pools::plans::IN_PLACE_FROM;
 /// Checks of a life at most.
 const CHECKS: u64 = 2;

@@ -23,12 +23,12 @@ use tokio::time::Instant;
 
 use super::super::groups::rules::Lately;
 
-/// Checks as they were lately, the Machines, and what their Nodes said.
+/// Recent versions of checks, the Machines, and the statements of their Nodes.
 #[derive(Debug, Default)]
 pub struct Rules {
     lag: Duration,
     tolerance: Duration,
-    /// By name: what it was from when on; `None`: it was gone.
+    /// By name: its versions, each with its beginning; `None`: deleted.
     checks: BTreeMap<String, Vec<(Instant, Option<MachineHealthCheck>)>>,
     nodes: BTreeMap<String, Said>,
     /// By UID.
@@ -43,7 +43,7 @@ struct Said {
     ready: Vec<Episode>,
 }
 
-/// For how long its condition Ready had one status, as the Node says it.
+/// A period in which the condition Ready of a Node had one status, by the Node's own times.
 #[derive(Debug)]
 struct Episode {
     id: Option<String>,
@@ -133,15 +133,15 @@ impl Rules {
             let node = nodes.get(name).filter(|it| is_of(it.id.as_deref(), machine));
             let ready = node.and_then(|it| it.ready.last()).is_some_and(|it| it.status == "True");
             let ends = machine.is_deleting() || machine.phase() == MachinePhase::Failed;
-            // It is missing, and comes back by itself.
+            // An updated machine is missing, and comes back by itself.
             let updated = machine.phase() == MachinePhase::InPlaceUpdating;
-            // One that a user wants replaced counts as unhealthy, whatever its Node says.
+            // A machine that a user wants replaced counts as unhealthy, whatever its Node says.
             let wanted = machine.annotation(annotation::REMEDIATE_MACHINE).is_some();
             target.well.is(ready && !ends && !updated && !wanted && target.gone.is_none());
         }
     }
 
-    /// A Machine was written. What is wrong with that, if a core wrote it.
+    /// A Machine was written. Returns the violation, if a core wrote the Machine.
     pub fn machine(
         &mut self,
         before: Option<&Machine>,

@@ -20,7 +20,7 @@ use super::{Most, Of, Wish, check_name};
 /// Why a Node is not Ready that is so by a plan.
 const SICK: &str = "Sick";
 
-/// The label by which such machines are known, and its value.
+/// The label of the selected machines, and its value.
 fn label_of(of: Of) -> (&'static str, String) {
     match of {
         Of::Pool(pool) => (label::POOL_NAME, pool_name(pool)),

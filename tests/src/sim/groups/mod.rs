@@ -1,5 +1,4 @@
-//! Sets and deployments of a life: what users do with them, what is asked of the cores that run them, and where they
-//! have to end.
+//! Sets and deployments of a life: wishes of users, rules for the cores that run them, and their final states.
 
 pub mod agents;
 pub mod plans;
@@ -19,7 +18,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its name, which is also that of its machines' label.
+    /// The name of the group, which is also the label value of its machines.
     pub fn name(self) -> String {
         match self {
             Self::Fleet(number) => format!("f{number}"),
@@ -63,7 +62,7 @@ pub enum Wish {
     Select { fleet: u8, machine: u8 },
     /// An autoscaler chooses a machine of a deployment, and then lowers its number.
     Mark { fleet: u8, machine: u8 },
-    /// A user takes the label away by which the set of a machine knows it, or puts it back on one that was released.
+    /// A user removes the label that a set selects from a machine, or puts the label back on a released machine.
     Relabel { machine: u8, on: bool },
     /// A client with machine-controller-manager's types writes a set or a deployment back.
     TypedPut { group: Group },

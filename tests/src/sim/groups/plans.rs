@@ -4,14 +4,14 @@ use super::super::dice::Dice;
 use super::super::plan::{CLASSES, Party, Step, Weather, What};
 use super::{Group, IN_PLACE, MEMBERS, Rollout, Wish};
 
-/// The first seed whose plan may have them. The lives before are those that every change is judged by; these have to be
-/// lived more often first.
+/// The first seed whose plan may have sets and deployments. Every change is judged by the lives before; the later lives
+/// have to be lived more often first.
 pub const FIRST: u64 = 100_000;
 /// Deployments of a life at most, and sets of nobody.
 const EACH: u64 = 2;
 /// Milliseconds after which a request is done at the latest. Its client gives up after 15 s.
 const LATEST: u16 = 19_500;
-/// Machines that a user wants of one at most.
+/// Most replicas of a set or deployment.
 const REPLICAS: u64 = 5;
 
 /// The part of a plan that is about sets and deployments; empty in four of ten, and in those of the first seeds.
@@ -100,13 +100,13 @@ fn user(dice: &Dice, groups: &[Group]) -> What {
     }
 }
 
-/// A user who changed a template may see that it was a mistake.
+/// A user may roll back a changed template.
 fn back(dice: &Dice, what: &What) -> Option<What> {
     let What::Group(Wish::Roll { fleet, .. }) = *what else { return None };
     dice.percent(40).then_some(What::Group(Wish::RollBack { fleet }))
 }
 
-/// What is worst for who counts: answers that do not come, caches that lag, another one that leads.
+/// The worst for a controller that counts: lost answers, lagging caches, another leader.
 fn fault(dice: &Dice) -> What {
     let weather = |kind| What::Weather { kind, millis: dice.between(3_000, 60_000), percent: 100 };
     match dice.between(0, 5) {

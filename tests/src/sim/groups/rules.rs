@@ -1,7 +1,7 @@
 //! What is asked of the cores that run sets and deployments: INV-11 to INV-14, judged by what the API server has.
 //!
-//! A core acts on what it has seen, which may be some time ago: what a rule compares with is the best that was so
-//! within that time (`Rules::lag`). What nobody wanted or saw for that long excuses nothing.
+//! A core acts on observations that may be old: a rule compares with the most favourable state within `Rules::lag`.
+//! Wishes and observations older than that excuse nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::super::parts::CREATION_TIMEOUT;
 
-/// Sets and deployments as they were written last, what they wanted lately, and what became of their machines.
+/// Current sets and deployments, their recent wishes, and the state of their machines.
 #[derive(Debug, Default)]
 pub struct Rules {
     lag: Duration,
@@ -43,12 +43,12 @@ struct Wants {
 #[derive(Debug)]
 struct Kept<K> {
     object: K,
-    /// What it wanted from when on.
+    /// Wishes with their beginnings.
     wants: Vec<(Instant, Wants)>,
 }
 
 impl<K> Kept<K> {
-    /// What it wanted within this time.
+    /// The wishes within `lag`.
     fn lately(&self, lag: Duration) -> impl Iterator<Item = Wants> {
         let ends = self.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
         let recent = move |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= lag);
@@ -121,13 +121,13 @@ impl Lately {
         self.since
     }
 
-    /// Whether it is so, or was within this time.
+    /// Whether the fact holds, or held within `lag`.
     pub fn was(self, lag: Duration) -> bool {
         self.now || self.until.is_some_and(|until| until.elapsed() <= lag)
     }
 }
 
-/// Who controls this object.
+/// The controller of an object.
 pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     controllers(meta).next()
 }
@@ -168,7 +168,7 @@ fn wants(deployment: &MachineDeployment) -> Wants {
     Wants { most: replicas + surge, least: (replicas - missing).max(0) }
 }
 
-/// Deleted with `--cascade=orphan`: what it has stays.
+/// Deleted with `--cascade=orphan`: dependents stay.
 fn is_orphaning(meta: &ObjectMeta) -> bool {
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
     meta.deletion_timestamp.is_some() && finalizers.iter().any(|name| name == "orphan")
@@ -213,7 +213,7 @@ impl Rules {
         keep(&mut self.reserves, reserve.uid().to_owned(), reserve, wants);
     }
 
-    /// A set was written, or is gone. What is wrong with that, if a core wrote it.
+    /// A set was written, or is gone. Returns the violation, if a core wrote the set.
     pub fn set(&mut self, set: MachineSet, gone: bool, ours: bool) -> Option<String> {
         let owner = controller(&set.metadata).map(|owner| owner.uid.clone());
         let (uid, name) = (set.uid().to_owned(), set.name().to_owned());
@@ -231,7 +231,7 @@ impl Rules {
             return Some(format!("INV-13: set {name} has two controllers"));
         }
         let (owner, before) = (owner?, before?);
-        // Machines that were handed over are there already; the set that they left may still want one that it has.
+        // Machines that were handed over exist already; the old set may still count a lost machine.
         let moved = self.members.values().filter(|it| it.moved && it.active.now && it.set == uid);
         let after = self.wanted_by_sets(&owner) - count(moved.count());
         let most = self.deployments.get(&owner)?.most(self.lag);
@@ -260,7 +260,7 @@ impl Rules {
         }
     }
 
-    /// What a set wants already that comes to a deployment with it, when it is adopted.
+    /// The replicas that an adopted set brings to a deployment.
     fn brings(&self, set: &str, deployment: &str) -> i32 {
         let Some(kept) = self.sets.get(set) else { return 0 };
         let owner = controller(&kept.object.metadata);
@@ -282,7 +282,7 @@ impl Rules {
         self.sets.values().filter(of_it)
     }
 
-    /// A machine was written. What is wrong with that, if a core wrote it.
+    /// A machine was written. Returns the violations, if a core wrote the machine.
     pub fn machine(
         &mut self,
         before: Option<&Machine>,
@@ -333,7 +333,7 @@ impl Rules {
             let member = self.members.entry(uid.to_owned()).or_default();
             member.set.clone_from(&owner.uid);
         } else {
-            // Released: those that counted it may not know yet.
+            // Released: counts of the old set may be stale.
             self.machine_gone(uid);
             return;
         }
@@ -395,7 +395,7 @@ impl Rules {
         let before = before.filter(|_| ours)?;
         let now = controller(&machine.metadata)?;
         match controller(&before.metadata) {
-            // One in reserve goes to a set that its labels make it match.
+            // A Machine in reserve goes to a set that selects the new labels.
             Some(one) if one.uid != now.uid && is_in_reserve(&before.metadata) => {
                 self.looks_for(now, machine)
             }
@@ -409,7 +409,7 @@ impl Rules {
         }
     }
 
-    /// What is wrong if this set became its controller.
+    /// The violation if `set` became the controller of the machine.
     fn looks_for(&self, set: &OwnerReference, machine: &Machine) -> Option<String> {
         let (name, found) = (machine.name(), self.sets.get(&set.uid).map(|set| &set.object));
         let matches = |set: &MachineSet| {
@@ -429,8 +429,8 @@ impl Rules {
         one.uid == other.uid && deployment.is_some_and(|it| it.spec.strategy.type_ == in_place)
     }
 
-    /// A Node says something else. What is wrong with that, if a core wrote it. INV-12: it chooses no machine for an
-    /// update in place if too few are left.
+    /// A Node says something else. Returns the violation, if a core wrote the Node. INV-12: a core chooses no machine
+    /// for an update in place if too few are left.
     pub fn node(&mut self, machine: &Machine, node: &Node, ours: bool) -> Option<String> {
         let labels = node.metadata.labels.as_ref();
         let done = |all: &BTreeMap<String, String>| {

@@ -10,7 +10,7 @@ use ostler_lifecycle::set::DRIFT_MARGIN;
 
 use super::super::users::Users;
 
-/// What is not yet as it is wanted.
+/// Objects that are not settled yet.
 pub async fn unsettled(users: &Users, machines: &[Machine]) -> Vec<String> {
     let sets: Vec<MachineSet> = users.all().await;
     let deployments: Vec<MachineDeployment> = users.all().await;
@@ -30,7 +30,7 @@ pub async fn unsettled(users: &Users, machines: &[Machine]) -> Vec<String> {
     for node in users.all::<Node>().await {
         let has =
             |key| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
-        // What an agent said belongs to a rollout, which takes it off.
+        // The report of an agent belongs to a rollout, which removes it.
         if has(label::UPDATE_RESULT) && !has(label::CANDIDATE_FOR_UPDATE) {
             let name = node.metadata.name.unwrap_or_default();
             found.push(format!("node {name} has the result of an update that nobody wants"));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::users::{Users, class_name};
 use super::{Group, Rollout};
 
-/// The label by which a group knows its machines.
+/// The label that a group selects.
 pub const LABEL: &str = "app";
 
 /// The template of a version: a restart in place of a new class is a rollout too.
@@ -115,7 +115,7 @@ impl Users {
         self.patch_group(Group::Fleet(fleet), patch).await;
     }
 
-    /// Deletes a group, if it is there, and what it has or not.
+    /// Deletes a group, if it exists, with its dependents or without.
     pub async fn delete_group(&self, group: Group, orphan: bool) {
         let api = api(self.client(), group);
         let params = if orphan { DeleteParams::orphan() } else { DeleteParams::default() };
@@ -137,7 +137,7 @@ impl Users {
         self.patch_group(group, patch).await;
     }
 
-    /// Takes the label from a machine by which its set knows it, or puts it back.
+    /// Takes the label that the set selects from a machine, or puts it back.
     pub async fn relabel(&self, machine: &str, label: Option<&str>) {
         self.patch_machine(machine, json!({ "metadata": { "labels": { LABEL: label } } })).await;
     }

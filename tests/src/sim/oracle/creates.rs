@@ -1,4 +1,4 @@
-//! INV-1, of what is on its way: one create at a time, and none before a driver looked what became of the one before.
+//! INV-1 for running creates: one create at a time, and none before a driver looked for the result of the last one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// For how long an operation is waited for whose session is lost. What a driver still does that was not
 /// heard of for so long is unknown.
 const RESUME_WINDOW: Duration = Duration::from_mins(1);
-/// For how long a core that begins to lead waits for drivers that return with what they did for the one before.
+/// How long a new leader waits for drivers that return with operations of the last leader.
 const ADOPTION_WINDOW: Duration = Duration::from_secs(30);
 
 /// The creates that run.
@@ -35,7 +35,7 @@ impl Creates {
         self.unseen.remove(uid);
     }
 
-    /// A driver begins a create. What is wrong with that.
+    /// A driver begins a create. Returns the violations.
     pub(super) fn began(&mut self, driver: &str, uid: &str, operation: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         let before = self.unseen.insert(uid.to_owned(), operation.to_owned());

@@ -124,7 +124,7 @@ impl Oracle {
         }
     }
 
-    /// Another system scales a group: what goes for that is its business.
+    /// Another system scales a group, and answers for lost instances itself.
     pub fn others_scale(&self, scale: impl FnOnce()) {
         self.lock().pools.others = true;
         scale();
@@ -136,7 +136,7 @@ impl Oracle {
         self.lock().pools.forsakes(uid);
     }
 
-    /// Instances that such groups left behind, and that are gone with their Machines.
+    /// Instances of forsaken groups that are gone with their Machines.
     pub fn forsaken(&self) -> BTreeSet<String> {
         let books = self.lock();
         let has = |id: &str| {

@@ -12,7 +12,7 @@ impl Rules {
         self.looks.entry(uid.to_owned()).or_default().push((began, Instant::now()));
     }
 
-    /// The group of this pool is deleted, and no pool has said so before. What is wrong with that.
+    /// The group of this pool is deleted, and no pool has said so before. Returns the violation.
     pub fn collected(&self, uid: &str) -> Option<String> {
         if let Some(kept) = self.pools.get(uid) {
             let name = &kept.name;

@@ -19,7 +19,7 @@ use super::rules::Rules;
 #[derive(Debug, Default)]
 pub struct Member {
     pool: String,
-    /// It goes, and a core knows that.
+    /// The Machine goes, and a core knows that.
     taken: bool,
     runs: Lately,
     /// It is missing for an update in place.
@@ -39,7 +39,7 @@ fn count(number: usize) -> i32 {
 }
 
 impl Rules {
-    /// A Machine was written; `lives`: its instance is there. What is wrong with that, if a core wrote it.
+    /// A Machine was written; `lives`: its instance is there. Returns the violation, if a core wrote the Machine.
     pub fn machine(
         &mut self,
         before: Option<&Machine>,

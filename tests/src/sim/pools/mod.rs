@@ -67,7 +67,7 @@ impl Wish {
         }
     }
 
-    /// The pool that it makes.
+    /// The pool that the wish makes.
     pub const fn kept(self) -> Option<u8> {
         if let Self::Keep { pool, .. }
         | Self::KeepInPlace { pool, .. }

@@ -1,5 +1,5 @@
-//! Groups of no pool: those that users leave behind, those that are there although their pool never was, and those of
-//! another cluster. And what a cloud controller manager does about the Nodes that such a pool leaves.
+//! Groups without a pool: forsaken by users, planted without a pool, or of another cluster. Also the cloud controller
+//! manager that removes the Nodes of such groups.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use super::Wish;
 const POOLS: u64 = 2;
 /// Classes that groups are made of: see `users`.
 pub const CLASSES: u8 = 3;
-/// Machines that a user wants of one at most.
+/// Most replicas of a pool.
 const REPLICAS: u64 = 5;
 
 /// The part of a plan that is about pools; empty in seven of ten, and in those of the first seeds.
@@ -31,8 +31,8 @@ pub fn of(seed: u64, length: u64) -> Vec<Step> {
     steps
 }
 
-/// The first seed whose pools are updated in place or deleted by force, and whose clouds have groups of nobody. Those before mean
-/// what they meant.
+/// The first seed whose pools are updated in place or deleted by force, and whose clouds have groups of nobody. Plans of earlier
+/// seeds stay the same.
 pub const IN_PLACE_FROM: u64 = 10_000_000;
 /// The pool whose instances are updated in place.
 const IN_PLACE: u8 = 2;
@@ -71,7 +71,7 @@ pub fn more(seed: u64, length: u64, pools: &[Step]) -> Vec<Step> {
     steps
 }
 
-/// The first seed with pools that another system scales. Those before mean what they meant.
+/// The first seed with pools that another system scales. Plans of earlier seeds stay the same.
 pub const SCALED_FROM: u64 = 20_000_000;
 /// Such a pool.
 const SCALED: u8 = 3;

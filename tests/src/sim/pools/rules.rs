@@ -2,7 +2,7 @@
 //!
 //! * POOL-1: the size of a group falls only for instances that go with it, or for places that are empty: never twice for
 //!   one victim.
-//! * POOL-2: no core lowers a size below what its pool wanted lately, or raises it beyond that and its surge.
+//! * POOL-2: no core lowers a size below a recent wish of its pool, or raises it beyond a wish and the surge.
 //! * POOL-3: an instance is deleted by name only after its Machine was deleted and its Node was drained.
 //! * POOL-4 to POOL-7: see `members` and `collected`.
 //! * POOL-8: no core removes the finalizer of a pool that has a group.
@@ -25,7 +25,7 @@ use super::members::Member;
 /// How long an operation on a group may take.
 const OPERATION: Duration = Duration::from_mins(20);
 
-/// Pools as they were written last, and what they wanted lately.
+/// Current pools and their recent wishes.
 #[derive(Debug, Default)]
 pub struct Rules {
     pub(super) lag: Duration,
@@ -34,7 +34,7 @@ pub struct Rules {
     pub(super) members: BTreeMap<String, Member>,
     /// By UID of a pool: when lists of groups that showed its group began and ended.
     pub(super) looks: BTreeMap<String, Vec<(Instant, Instant)>>,
-    /// UIDs of pools that users left their groups behind of, or that never were.
+    /// UIDs of pools whose groups users forsook, or that never existed.
     pub(super) forsaken: BTreeSet<String>,
     /// What happens to groups now is what another system wants.
     pub others: bool,
@@ -60,9 +60,9 @@ pub(super) struct Kept {
 pub(super) struct Wants {
     pub(super) least: i32,
     most: i32,
-    /// Of those that are replaced.
+    /// For replacements.
     pub(super) missing: i32,
-    /// Of those that are updated in place.
+    /// For updates in place.
     pub(super) in_place: i32,
 }
 
@@ -72,7 +72,7 @@ impl Kept {
         self.others && !self.ends
     }
 
-    /// What it wanted within this time.
+    /// The wishes within `lag`.
     pub(super) fn lately(&self, lag: Duration) -> impl Iterator<Item = Wants> {
         let ends = self.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
         let recent = move |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= lag);
@@ -142,7 +142,7 @@ impl Rules {
         }
     }
 
-    /// A core removed the finalizer of this pool. What is wrong with that.
+    /// A core removed the finalizer of this pool. Returns the violation.
     pub fn released(&self, pool: &MachinePool) -> Option<String> {
         let uid = pool.uid();
         let mut left = self.groups.iter().filter(|(_, of)| *of == uid && !self.is_forsaken(uid));
@@ -173,7 +173,7 @@ impl Rules {
         *self.going.entry(group.to_owned()).or_default() += 1;
     }
 
-    /// The size of a group is written. What is wrong with that.
+    /// The size of a group is written. Returns the violation.
     pub fn resized(&mut self, group: &str, uid: &str, size: Resized) -> Option<String> {
         let victims = self.going.remove(group).unwrap_or_default();
         if self.others {

@@ -8,7 +8,7 @@ use ostler_lifecycle::owner::is_controlled_by;
 use super::super::world::World;
 use super::ELSEWHERE;
 
-/// What is not yet as it is wanted.
+/// Pools and groups that are not settled yet.
 pub async fn unsettled(world: &World, machines: &[Machine]) -> Vec<String> {
     let pools: Vec<MachinePool> = world.users.all().await;
     let uids: Vec<&str> = pools.iter().map(MachinePool::uid).collect();

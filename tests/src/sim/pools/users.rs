@@ -1,4 +1,4 @@
-//! What users do with pools, and what the cloud does to their instances.
+//! Wishes of users for pools, and the cloud's treatment of their instances.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -19,7 +19,7 @@ pub fn class_name(number: u8) -> String {
     format!("g{number}")
 }
 
-/// Name of the Secret of the token that instances of groups join with. A user made it, and it stays.
+/// Name of the Secret of the token that instances of groups join with. A user made the Secret, and it stays.
 pub fn token_name() -> String {
     format!("bootstrap-token-{TOKEN:.6}")
 }

@@ -73,7 +73,7 @@ async fn heads_byte_by_byte() {
                 if !push(&mut wire, b"x", TAKE).await {
                     return true;
                 }
-                // What the server says before it closes.
+                // The last words of the server before it closes.
                 if drain(&mut wire, 0, Duration::from_secs(1)).await.is_some() {
                     return true;
                 }

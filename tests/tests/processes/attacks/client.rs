@@ -58,7 +58,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The answer, if it is one of success.
+    /// The answer, which must be a success.
     pub(crate) fn good(self) -> Self {
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(2000)]).into_owned();
         assert!((200..300).contains(&self.code), "{}: {text}", self.code);
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// A connection that takes one request after the other.
+/// A connection for one request after the other.
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     token: Option<String>,
@@ -106,7 +106,7 @@ impl Client {
         Self { token: Some(format!("{id}.0123456789abcdef")), ..Self::anonymous(up) }
     }
 
-    /// A machine that has joined: its certificate, and its Node.
+    /// A joined machine with certificate and Node.
     pub(crate) async fn node(up: &Up, id: &str, name: &str) -> Self {
         let machine = Self::machine(up, id).await;
         let key = KeyPair::generate().unwrap();
@@ -193,7 +193,7 @@ impl Client {
         Ok(Connection { sender, token: self.token.clone() })
     }
 
-    /// One request on a connection of its own.
+    /// Sends a request on a new connection.
     pub(crate) async fn ask(&self, request: Request<Full<Bytes>>) -> Outcome<Answer> {
         let asked = async { self.connect().await?.ask(request).await };
         timeout(PATIENCE, asked).await.map_err(|_elapsed| "no answer".to_owned())?
@@ -268,7 +268,7 @@ pub(crate) fn request(key: &KeyPair, subject: &[(DnType, &str)], names: &[&str])
     params.serialize_request(key).unwrap().pem().unwrap()
 }
 
-/// The object that asks for it, as kubelets do.
+/// The CertificateSigningRequest, as kubelets make it.
 pub(crate) fn csr(name: &str, pem: &str) -> Value {
     json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name},

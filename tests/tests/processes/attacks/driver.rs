@@ -1,4 +1,4 @@
-//! A driver that says what it likes.
+//! A driver that lies.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,7 +33,7 @@ pub(crate) async fn up_for(directory: &Path, drivers: &[(&str, &str)]) -> Up {
     let mut flags = Vec::new();
     for (name, provider) in drivers {
         let path = directory.join(name);
-        // Ends with its input, which is with the server.
+        // The program ends with its input, whose other end the server has.
         std::fs::write(&path, "#!/bin/sh\nexec cat\n").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
         flags.extend(["--driver".to_owned(), format!("{provider}={}", path.display())]);

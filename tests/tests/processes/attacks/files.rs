@@ -102,7 +102,7 @@ async fn a_full_disk_is_told_and_heals_or_ends_the_process() {
     );
 }
 
-/// How a start on a directory ends, if it does: its code and what it said.
+/// The exit code and the output of a start that is refused, if it ends.
 async fn refusal(data: &Path) -> Option<(i32, String)> {
     let mut options = Options::api_only();
     options.data = Some(data.to_owned());

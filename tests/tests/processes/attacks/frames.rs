@@ -108,8 +108,7 @@ impl<W: Wire> Frames<W> {
         Some((head[3], head[4], payload))
     }
 
-    /// Answers PINGs and SETTINGS and reads all else, until the peer ends the connection. Gives back the last reason that
-    /// it told.
+    /// Answers PINGs and SETTINGS and reads all else, until the peer ends the connection. Returns the peer's last reason.
     pub(crate) async fn behave(&mut self) -> Option<String> {
         let mut reason = None;
         while let Some((kind, flags, payload)) = self.next().await {

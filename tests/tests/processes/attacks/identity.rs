@@ -1,4 +1,4 @@
-//! Clients that take the name of another one.
+//! Clients that take another client's name.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn is_signed(up: &Up, name: &str, object: &Value, after: &str) -> bool {
     if machine.post(CSRS, object).await.unwrap().code != 201 {
         return false;
     }
-    // Requests are looked at in turn: when this one is signed, that one was seen.
+    // Requests are handled in turn: once this one is signed, the first one was handled.
     let key = KeyPair::generate().unwrap();
     let user = format!("system:node:{after}");
     let good = request(
@@ -111,7 +111,7 @@ async fn forged_requests_for_certificates_are_not_signed() {
             signed.push(*what);
         }
     }
-    // Who asks is what was shown, not what is said.
+    // The identity of the requester is the presented credential, not the content of the object.
     let machine = Client::machine(&up, "namer0").await;
     let mut object = csr("named", &request(&key, &[nodes, n9], &[]));
     object["spec"]["username"] = "system:admin".into();

@@ -1,4 +1,4 @@
-//! Drivers that say they hold what no core gave them.
+//! Drivers that claim to hold operations that no core sent.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -100,7 +100,7 @@ fn serve(asked: &Request, ended: Ended) -> Response {
     }
 }
 
-/// A driver whose process gives its socket's place to this one.
+/// A driver whose process puts `socket` in the place of its own socket.
 fn program(directory: &Path, socket: &Path) -> String {
     let path = directory.join("driver.sh");
     let script =

@@ -30,7 +30,7 @@ pub(crate) const ALLOWANCE_KIB: u64 = 64 << 10;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// What became of the requests of one client.
+/// Statistics of one client's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     pub(crate) good: u32,
@@ -52,7 +52,7 @@ impl Served {
     }
 }
 
-/// An attack that runs, and those who are asked how they feel about it.
+/// A running attack, and the clients that measure its effect.
 pub(crate) struct Attack {
     name: &'static str,
     by: &'static str,
@@ -167,7 +167,7 @@ fn verdict(answer: Result<Answer, String>) -> Result<(), String> {
     }
 }
 
-/// What the process holds that is its own: pages of the executable are not counted, which come and go.
+/// Anonymous memory of the process: pages of the executable come and go, and are not counted.
 pub(crate) fn resident_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

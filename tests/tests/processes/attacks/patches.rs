@@ -1,4 +1,4 @@
-//! Patches and objects that are made to hurt the server that reads them.
+//! Patches and objects that attack the server's parser.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a driver says, where a terminal shows it.
+//! Texts of a driver on a terminal.
 
 use std::process::Stdio;
 

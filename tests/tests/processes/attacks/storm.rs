@@ -16,10 +16,10 @@ const KILLS: usize = 10;
 const WRITERS: usize = 4;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What a writer knows of one object: `None`, it is deleted.
+/// A writer's value of an object; `None`: deleted.
 type Value = Option<usize>;
 
-/// What may be there: what was acknowledged last, and what was on its way.
+/// The possible values: the last acknowledged value, and the value on its way.
 #[derive(Clone, Debug, Default)]
 struct Known {
     acknowledged: Value,

@@ -1,4 +1,4 @@
-//! `ostler up` as a real process, what it prints, and how it is felled.
+//! `ostler up` as a real process, its output, and its death.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// Starts it and waits until it is ready.
+    /// Starts `up` and waits until it is ready.
     pub(crate) async fn start(options: Options) -> Self {
         let mut up = Self::spawn(options, TempDir::new().unwrap());
         up.ready().await;
@@ -94,7 +94,7 @@ impl Up {
         }
     }
 
-    /// All that it printed.
+    /// The whole output.
     pub(crate) fn said(&self) -> String {
         format!("{}\n{}", self.stdout.all(), self.stderr.all())
     }
@@ -117,12 +117,12 @@ impl Up {
         up
     }
 
-    /// Its end, if it ends by itself within the time.
+    /// The exit status, if the process ends within the time.
     pub(crate) async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
         timeout(within, self.child.wait()).await.ok().map(Result::unwrap)
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }

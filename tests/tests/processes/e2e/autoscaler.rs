@@ -127,7 +127,7 @@ fn exactly_the_machines_go_that_gardeners_autoscaler_marked() {
     let chosen: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut autoscaler = Autoscaler { kubectl, marks: Vec::new(), changed: now() };
 
-    // Two marks and the replicas in one write, and it cordons their Nodes afterwards.
+    // Two marks and the replicas in one write; the autoscaler cordons the Nodes afterwards.
     autoscaler.mark(&[chosen[1], chosen[3]]);
     autoscaler.put(3);
     autoscaler.cordon(chosen[1]);
@@ -170,8 +170,9 @@ fn exactly_the_machines_go_that_gardeners_autoscaler_marked() {
     assert!(stack.instances().is_empty());
 }
 
-/// That a group which is not there stops the scaling of all others is the autoscaler's own. What it needs of the API is the
-/// difference between a group that is gone, which says NotFound, and one of none, which is there and says so.
+/// That a group which is not there stops the scaling of all others is the autoscaler's own. The autoscaler needs from the
+/// API the difference between a group that is gone, which answers NotFound, and an empty group, which exists and answers
+/// so.
 #[test]
 fn a_group_that_does_not_exist_is_not_found_and_one_of_none_is_there_autoscaler_29() {
     let Some(stack) = Stack::start() else { return };

@@ -16,7 +16,7 @@ const ANYTHING: char = '…';
 /// Says that a command has ended, and how.
 const MARK: &str = "@@@ ended with ";
 
-/// One line of the page, and what it prints there.
+/// A command of the page, and its output there.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     command: String,
@@ -68,7 +68,7 @@ fn squeezed(text: &str) -> String {
     text.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// One bash, so that what a line sets is there for the next.
+/// One bash for all commands, so that variables stay set.
 struct Shell {
     child: Child,
     input: ChildStdin,
@@ -103,7 +103,7 @@ impl Shell {
         Self { child, input, lines }
     }
 
-    /// What a command prints, and whether it succeeds.
+    /// The output of a command, and whether it succeeds.
     fn run(&mut self, command: &str) -> (String, bool) {
         writeln!(self.input, "{command}\nprintf '\\n{MARK}%s\\n' $?").unwrap();
         let mut said = String::new();

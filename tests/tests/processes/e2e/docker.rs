@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::e2e::manifests::machine;
 
-/// Everything of one test, which takes its containers along when it is dropped.
+/// The world of a test; dropping it removes all containers.
 pub(crate) struct World {
     docker: PathBuf,
     pub(crate) kubectl: Kubectl,
@@ -46,7 +46,7 @@ impl World {
         self.up.kill();
     }
 
-    /// A signal for the driver alone, e.g. `KILL`, after which `up` starts another one.
+    /// A signal for the driver alone, e.g. `KILL`, after which `up` starts the driver again.
     pub(crate) fn signal_driver(&mut self, signal: &str) {
         let id = self.up.last_said("driver docker started, process ").unwrap();
         let sent = Command::new("kill").args([format!("-{signal}"), id]).status().unwrap();

@@ -1,4 +1,4 @@
-//! What the tests apply: the examples that the README shows, and variations of them.
+//! Manifests that the tests apply: the examples of the README, and variations.
 
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::tools;

@@ -17,7 +17,7 @@ use crate::e2e::manifests::{apply_examples, class, deployment, machine};
 /// With the tags that machine-controller-manager puts on its instances.
 const SPEC: &str = r#"{ region: eu-1, image: linux-1, tags: { vm: { kubernetes.io/cluster/shoot: "1", kubernetes.io/role/node: "1" } } }"#;
 
-/// No driver serves its provider under that name, and its secret is not there.
+/// Class without a driver of its provider's name, and without its secret.
 const FOREIGN: &str = "apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineClass
 metadata: { name: foreign, namespace: default }
@@ -56,7 +56,7 @@ fn left_behind(stack: &Stack, name: &str, class: &str, provider_id: &str) {
     stack.kubectl().run(patch);
 }
 
-/// An instance like this one, with another identity. Tags of ours are on it if it has a UID.
+/// An instance like `like`, with another identity. Our tags are on it if it has a UID.
 fn planted(like: &Instance, name: &str, cluster: &str, uid: &str) -> Instance {
     let mut instance = like.clone();
     instance.provider_id = format!("fake:///eu-1/i-{name}");

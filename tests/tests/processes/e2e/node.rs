@@ -149,7 +149,7 @@ fn pods_are_processes_that_end_with_their_grace() {
     let marker = world.path("marker");
     let script = format!("trap 'echo asked > {}; exit 0' TERM; sleep 600 & wait", marker.display());
     kubectl.apply(&pod("polite", "Always", &script));
-    // Neither it nor what it started ends by itself.
+    // Shell and child both ignore SIGTERM.
     kubectl.apply(&pod(
         "stubborn",
         "Always",

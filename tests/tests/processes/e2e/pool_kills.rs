@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::e2e::docker::World;
 use crate::e2e::pools::{class_and_pool, cloud, has, names, one, scale, upgrade};
 
-/// What kubectl tells of pools and their Machines while it watches both.
+/// The events of kubectl's watches of pools and their Machines.
 struct News {
     watches: Vec<Child>,
     told: Receiver<Value>,
@@ -94,7 +94,7 @@ fn while_cores_die(
     apart: usize,
     done: impl Fn(&News) -> bool,
 ) {
-    // One that has seen no core die.
+    // A fresh driver, which has seen no core die.
     stack.kill(Part::Driver);
     stack.restart(Part::Driver);
     wait_for_driver(stack);

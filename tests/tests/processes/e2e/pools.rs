@@ -19,7 +19,7 @@ pub(crate) fn has(kubectl: &Kubectl, pool: &str, count: usize) {
     let generation = kubectl.get("machinepool", pool)["metadata"]["generation"].to_string();
     kubectl.wait("machinepool", pool, ".status.observedGeneration", &generation);
     let count = count.to_string();
-    // In this order: the last one of an old model goes when those of the new one are ready.
+    // In this order: the last machine of an old model goes when those of the new model are ready.
     for field in ["upToDateReplicas", "readyReplicas", "replicas"] {
         kubectl.wait("machinepool", pool, &format!(".status.{field}"), &count);
     }
@@ -144,7 +144,7 @@ pub(crate) fn class_and_pool(kubectl: &Kubectl) -> String {
     pool.replace("replicas: 3", "replicas: 2")
 }
 
-/// What the cloud holds: sizes of groups, and their instances that are not on their way out.
+/// The content of the cloud: sizes of groups, and the number of instances without those on their way out.
 pub(crate) fn cloud(stack: &Stack) -> (Vec<i32>, usize) {
     let state = Cloud::read(&stack.file("cloud.jsonl")).unwrap();
     let sizes = state.groups().map(|group| group.desired).collect();
@@ -216,7 +216,7 @@ fn a_check_has_one_replaced(kubectl: &Kubectl) {
     kubectl.run(["delete", "machinehealthcheck", "pool"]);
 }
 
-/// Does something that makes the driver die once it has done this operation and before it answers.
+/// Acts, and lets the driver die after the effect of `operation` and before its answer.
 fn die_in(stack: &mut Stack, operation: &str, act: impl FnOnce(&Kubectl)) {
     let fault = json!({ "operation": operation, "crashAfterEffect": true });
     stack.control(&json!({ "faults": [fault] }).to_string());

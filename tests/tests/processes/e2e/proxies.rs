@@ -65,7 +65,7 @@ fn the_first_session_works_whatever_the_variables_of_proxies_say() {
     }
 }
 
-/// A proxy that takes every host for one, and remembers what it was asked for.
+/// A proxy that sends every host's connections to one address, and notes the requested hosts.
 struct Tunnels {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,

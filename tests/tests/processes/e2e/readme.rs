@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const CARGO: &str = "cargo run --release --";
 
-/// A command of the page, and what it prints.
+/// A command of the page, and its output.
 struct Shown {
     command: String,
     output: Vec<String>,
@@ -35,7 +35,7 @@ fn consoles(page: &str, section: &str) -> Vec<Shown> {
     all
 }
 
-/// Without what differs from one run to the next.
+/// The line without parts that differ between runs.
 fn plain(line: &str) -> String {
     let line = Regex::new("ostler-up_[0-9a-f-]+").unwrap().replace_all(line, "ostler-up_ID");
     let line = Regex::new("workers-[a-z0-9]{5}").unwrap().replace_all(&line, "workers-SET");

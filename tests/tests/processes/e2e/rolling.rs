@@ -50,9 +50,9 @@ fn two_hundred_machines_come_and_go_while_drivers_and_cores_are_replaced() {
     every_operation_is_accounted_for(&stack);
 }
 
-/// Each create and each delete was asked for once, and every call ended well, reads as well: cores and
-/// drivers that are told to end let reads end first. `Dropped` is what is left of one whose core was
-/// killed, lost its Lease, or waited for it for 5 s; none of these happens here.
+/// Each create and each delete was asked for once, and every call ended well, reads as well: cores and drivers that are
+/// told to end let reads end first. `Dropped` marks a read whose core was killed, lost its Lease, or waited 5 s for the
+/// read; none of these happens here.
 fn every_operation_is_accounted_for(stack: &Stack) {
     let mut done: BTreeMap<(String, String), u32> = BTreeMap::new();
     for call in stack.calls().iter().filter(|call| call.name.starts_with("noon-")) {

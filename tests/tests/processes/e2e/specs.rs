@@ -97,7 +97,7 @@ fn the_ten_integration_specs_of_machine_controller_manager() {
     let labelled = kubectl.run(["get", "nodes", "-l", "test-label=test-label", "-o", "name"]);
     assert_eq!(labelled.lines().count(), 1, "{labelled}");
 
-    // 2: it is deleted, and its Node with it.
+    // 2: the machine is deleted, with its Node.
     kubectl.run(["delete", "machine", "test-machine", "--timeout=120s"]);
     assert_eq!((kubectl.get("machine", "test-machine"), nodes(&kubectl)), (Value::Null, (0, 0)));
 
@@ -150,7 +150,7 @@ fn the_ten_integration_specs_of_machine_controller_manager() {
     kubectl.wait(KIND, NAME, ".status.availableReplicas", "4");
     assert_eq!(nodes(&kubectl), (4, 4));
 
-    // 9: the deployment goes, and all that it had.
+    // 9: the deployment is deleted, with its dependents.
     kubectl.run(["delete", KIND, NAME, "--timeout=120s"]);
     assert_eq!((nodes(&kubectl), kubectl.list("machines").len()), ((0, 0), 0));
 

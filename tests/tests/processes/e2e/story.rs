@@ -1,4 +1,4 @@
-//! One machine's life, as a newcomer sees it.
+//! One machine's life, seen by a newcomer.
 
 use ostler_api::names::annotation::TOKEN_OF;
 use ostler_tests::process::binaries;
@@ -67,7 +67,7 @@ fn kubectl_get_tells_the_story_in_columns() {
         assert!(story.contains(part), "{part:?} is not in\n{story}");
     }
     let events = kubectl.run(["events", "--for", "machine/fake-1"]);
-    // A Node that joined within seconds says that its instance was made, too.
+    // After a quick join, NodeJoined also tells that the instance was made.
     assert!(events.contains("NodeJoined"), "the events tell what happened:\n{events}");
 }
 

@@ -1,4 +1,4 @@
-//! A namespace that no core serves: who says that nothing happens there.
+//! A namespace without a core: the messages that nothing happens there.
 
 use std::path::Path;
 use std::process::Command;

@@ -32,7 +32,7 @@ fn ostler(args: &[&str]) -> Output {
     Command::new(binaries().join("ostler")).args(args).output().unwrap()
 }
 
-/// Deletes everything, and returns what it said.
+/// Runs `reset` and returns its output.
 fn reset(data: &Path, flags: &[&str]) -> String {
     let output = ostler(&[&["reset", "--data-dir", data.to_str().unwrap()], flags].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -208,7 +208,7 @@ fn reset_says_what_it_waits_for_and_ends_pods_without_grace_when_its_grace_is_ov
 
     let mut first = up_with_one(&data, &[]);
     kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
-    // A pod that no kubelet ends: for the drain it is as one of a kubelet that is gone.
+    // No kubelet ends this pod: the drain sees it as the pod of a dead kubelet.
     kubectl.apply(
         r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stays", "finalizers": ["example.com/held"]},
         "spec": {"nodeName": "fake-1", "containers": [{"name": "c", "image": "c"}]}}"#,

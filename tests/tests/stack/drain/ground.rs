@@ -13,7 +13,7 @@ use ostler_tests::world::World;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A running machine, whose Node has its name.
+/// A running machine, whose Node has the same name.
 pub(crate) async fn running(world: &World, name: &str) {
     world.apply::<Machine>(machine(name, "fake")).await;
     world.until(name, "Running", in_phase(MachinePhase::Running)).await;

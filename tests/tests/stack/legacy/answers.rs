@@ -200,7 +200,7 @@ async fn a_driver_that_never_answers_is_asked_nothing_else_until_it_does() {
     world.until("m", "without a driver", waits_for(WaitReason::DriverUnavailable)).await;
     create(&world, "n", "old").await;
     world.until("n", "without a driver", waits_for(WaitReason::DriverUnavailable)).await;
-    // The late answer says what it is worth: not what was made, but that the driver is free.
+    // The late answer does not count for the instance, but shows that the driver is free.
     raw.answer(asked.operation_id, made("old:///eu/i-1")).await;
     let asked = raw.next().await;
     assert_eq!(asked.operation_type, "list");

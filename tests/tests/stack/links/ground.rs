@@ -1,4 +1,4 @@
-//! A core without controllers, a driver that does what a test lets it, and the proxy between them.
+//! A core without controllers, a driver that a test controls, and the proxy between them.
 
 use ostler_api::ProviderId;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(crate) const TOKEN: &str = "a token of the tests";
 /// Longest wait for anything; only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What a test waits for, which must come.
+/// Awaits something that must come.
 pub(crate) async fn soon<T>(awaited: impl Future<Output = T>) -> T {
     timeout(PATIENCE, awaited).await.unwrap()
 }

@@ -55,7 +55,7 @@ async fn f10_a_driver_that_reads_nothing_costs_little_and_holds_nobody_up() {
     let (said, stream) = mpsc::channel(1);
     let mut request = Request::new(ReceiverStream::new(stream));
     request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
-    // It goes on talking, so that it is not taken for dead, and never looks at its stream.
+    // The driver goes on talking, so that the core does not take it for dead, and never reads its stream.
     let talking = tokio::spawn(async move {
         for frame in frames() {
             if said.send(frame).await.is_err() {
@@ -73,8 +73,8 @@ async fn f10_a_driver_that_reads_nothing_costs_little_and_holds_nobody_up() {
         let request = operation::Request::Create { user_data, provider_id: ProviderId::default() };
         ground.sessions.submit(dispatch(PROVIDER, &id, &uid, request)).unwrap();
     }
-    // 50 MB are wanted of it; it was sent what it may leave unread, and all else waits in the queue,
-    // which has its own limit.
+    // 50 MB are due to the driver: the core sends as much as may stay unread, and keeps the rest in the queue, which
+    // has its own limit.
     let states = ground.sessions.providers();
     let deaf = states.iter().find(|state| state.provider == PROVIDER).unwrap();
     let window = Limits::default().unaccepted_bytes;

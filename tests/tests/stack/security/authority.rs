@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 
-/// A CA that signs what is asked for.
+/// A CA that signs every request.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,

@@ -12,7 +12,7 @@ use crate::security::stage::Stage;
 
 const ID: &str = "spiffe://example.com/autoscaler";
 
-/// What an autoscaler is told that dials with these; without an answer, why it cannot dial.
+/// The answer to an autoscaler with these credentials, or the error of its dial.
 async fn asks(args: DriverArgs, pair: Option<&Pair>) -> Result<Code, String> {
     let (cert_file, key_file) =
         (pair.map(|it| it.certificate.clone()), pair.map(|it| it.key.clone()));

@@ -29,7 +29,7 @@ use tracing::subscriber::{DefaultGuard, NoSubscriber};
 /// Longest wait for anything; only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A core and what is around it. All of it runs on the thread of the test, whose log lines are kept.
+/// A core and its surroundings. All run on the thread of the test, whose log lines are kept.
 pub(crate) struct Stage {
     pub(crate) directory: TempDir,
     pub(crate) client: Client,
@@ -218,8 +218,9 @@ impl Write for Logs {
     }
 }
 
-/// A second subscriber of this process, which takes nothing. With only one, tracing asks the subscriber of the thread that
-/// comes to a call site first whether it wants it; a test that has none would switch the call site off for the others.
+/// A second subscriber, which drops everything. With only one subscriber, tracing asks the subscriber of
+/// the first thread at a call site for its interest; a test without a subscriber would switch the call site off for the
+/// others.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 impl Logs {
