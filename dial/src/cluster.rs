@@ -13,7 +13,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 use crate::connector::Dial;
 use crate::proxy::{BadProxy, Proxies, Proxy};
 
-/// What stands for no proxy in a kubeconfig: for one that names none, kube takes what `HTTPS_PROXY` says.
+/// Stands for no proxy in a kubeconfig: without a `proxy-url`, kube takes `HTTPS_PROXY`.
 const NONE: &str = "http://none.invalid/";
 /// Where a kubeconfig names its proxy.
 const PROXY_URL: &str = "proxy-url of the kubeconfig";
@@ -40,7 +40,7 @@ pub struct NotConfigured {
 /// A client, to which layers can be added.
 pub type Builder = ClientBuilder<BoxService<http::Request<Body>, Response<Box<DynBody>>, BoxError>>;
 
-/// What the current context of a kubeconfig says. `proxy_url` of it is that of the kubeconfig alone.
+/// Reads the current context of a kubeconfig. `proxy_url` of the result comes from the kubeconfig alone.
 ///
 /// # Errors
 /// The kubeconfig cannot be used.

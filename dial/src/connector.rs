@@ -21,7 +21,7 @@ pub enum DialError {
     /// The proxy on the way cannot be used.
     #[error(transparent)]
     Proxy(#[from] BadProxy),
-    /// What listens on this host may be anybody's.
+    /// The listener on this host may belong to another user.
     #[error(transparent)]
     NotTrusted(#[from] NotTrusted),
     /// The host cannot be reached directly.
@@ -32,7 +32,7 @@ pub enum DialError {
     Through {
         /// The proxy.
         proxy: Proxy,
-        /// What it or the way to it said.
+        /// The error of the proxy or of the way to it.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -43,7 +43,7 @@ pub enum DialError {
 pub struct Dial {
     way: Way,
     tcp: HttpConnector,
-    /// Whose processes may listen, if this host is dialled.
+    /// Users whose processes may listen, if this host is dialled.
     trusted: Trusted,
 }
 
@@ -51,7 +51,7 @@ pub struct Dial {
 enum Way {
     /// As the environment says.
     Decided(Arc<Proxies>),
-    /// Through this one, whatever the environment says.
+    /// Through this proxy, whatever the environment says.
     Through(Proxy),
 }
 
@@ -68,7 +68,7 @@ impl Dial {
 
     fn by(way: Way) -> Self {
         let mut tcp = HttpConnector::new();
-        // What stands before it speaks TLS.
+        // The layer above speaks TLS.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         Self { way, tcp, trusted: Trusted::AnyUser }
@@ -169,7 +169,7 @@ mod tests {
         (listener, address)
     }
 
-    /// What a proxy hears before it answers `answer`, and what becomes of the connection.
+    /// Returns the requests to a proxy before its `answers`, and the connection.
     async fn dialled(
         variable: &str,
         scheme: &str,

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 /// Between two looks whether a listener has taken the connection; before that, it has no owner.
 const LOOK: Duration = Duration::from_millis(5);
-/// The connections of this network namespace, one a line.
+/// The TCP connections of this network namespace, one a line.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
 /// The users whose processes may be at the other end on this host.
@@ -23,7 +23,7 @@ pub enum Trusted {
     AnyUser,
     /// This process's own user, and who alone can put a socket there; and root.
     Own(u32),
-    /// This user, who was given; and root.
+    /// The given user; and root.
     Given(u32),
 }
 
@@ -41,7 +41,7 @@ pub enum NotTrusted {
         /// Who should.
         expected: u32,
     },
-    /// It cannot be told who listens.
+    /// The listening user cannot be found out.
     #[error(
         "it cannot be told which user listens there ({0}): use unix:PATH or https, or --allow-plaintext (OSTLER_ALLOW_PLAINTEXT) \
          if no other user of this host could"

@@ -130,12 +130,12 @@ impl fmt::Debug for Secret {
 }
 
 impl Proxies {
-    /// That of this process.
+    /// The proxies of this process's environment.
     pub fn of_environment() -> Self {
         Self::of(|name| std::env::var(name).ok())
     }
 
-    /// That in which variables have these values. An empty one counts as none.
+    /// The proxies of an environment with these values. An empty value counts as unset.
     pub fn of(value: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &str| value(name).filter(|it| !it.trim().is_empty());
         let first = |names: &[&'static str]| {
@@ -152,7 +152,7 @@ impl Proxies {
     /// The proxy on the way to this address; `None`: it is dialled directly.
     ///
     /// # Errors
-    /// There is one, and it cannot be used.
+    /// The proxy cannot be used.
     pub fn on_the_way_to(&self, address: &Uri) -> Result<Option<Proxy>, BadProxy> {
         let (named, port) = match address.scheme_str() {
             Some("https") => (&self.https, 443),

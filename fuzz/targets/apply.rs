@@ -1,4 +1,4 @@
-//! An object with its managers, what is applied to it, and what another client makes of it: see
+//! An object with its managers, an applied configuration, and an update of another client: see
 //! `ostler_apiserver::fuzz`.
 #![no_main]
 

@@ -8,7 +8,7 @@ use ostler_lifecycle::{digest, last_known::LastKnown};
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(text) = str::from_utf8(data) {
         if let Some(canonical) = digest::canonical_text(text) {
-            // Not that it stays as it is: numbers with many digits are read to within their last one.
+            // The text may change again: numbers with many digits are read to within their last digit.
             assert!(digest::canonical_text(&canonical).is_some(), "it cannot be read again");
         }
         ostler_legacy::fuzz::class_text(text);
