@@ -75,7 +75,7 @@ pub fn strategic_merge(data: &[u8]) {
     }
 }
 
-/// A kind, an object with its managers, what one applies to it, and what another one then does.
+/// A kind, an object with its managers, an applied configuration, and an update of another client.
 pub fn apply(data: &[u8]) {
     const KINDS: [BuiltIn; 4] =
         [BuiltIn::Pod, BuiltIn::ConfigMap, BuiltIn::Service, BuiltIn::CustomResourceDefinition];

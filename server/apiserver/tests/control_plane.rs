@@ -389,7 +389,7 @@ async fn what_a_webhook_would_convert_is_written_in_the_version_that_is_stored_a
         assert!(message.contains("webhook") && message.contains("example.org/v2"), "{message}");
     }
     assert_eq!(cluster.get(&at(&v2, "w")).await, Some(stored));
-    // The server itself deletes it in the version that is stored.
+    // The server deletes the object in the stored version.
     cluster.delete("/api/v1/namespaces/n", "Background").await;
     let marked =
         |object: Option<&Value>| object.unwrap()["metadata"]["deletionTimestamp"].is_string();

@@ -33,7 +33,7 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// By what a client shows who it is.
+/// The credential of a client.
 #[derive(Clone, Copy)]
 enum Credential<'a> {
     Nothing,

@@ -60,7 +60,7 @@ async fn objects_are_applied_by_two_managers_and_taken_by_force() {
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 409));
     let taken = maps.patch("a", &two.clone().force(), &map(json!({"k": "2"}))).await.unwrap();
     assert_eq!(taken.data.unwrap(), [("k".to_owned(), "2".to_owned())].into());
-    // what the first one owns no more does not go with it
+    // a field that the first manager lost stays
     let left = maps.patch("a", &one, &map(json!({}))).await.unwrap();
     assert_eq!(left.data.unwrap(), [("k".to_owned(), "2".to_owned())].into());
 }

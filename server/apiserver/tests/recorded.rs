@@ -1,4 +1,4 @@
-//! Conversations with kube-apiserver 1.36, word for word: what it answered, this server answers.
+//! Recorded conversations with kube-apiserver 1.36: this server gives the same answers.
 //!
 //! The files of `recorded/` have them: each step is a request and what is compared of its answer. Of versions it
 //! matters which are equal, of times whether they are there; `uid` and `creationTimestamp` are left out.

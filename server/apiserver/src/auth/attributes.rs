@@ -36,7 +36,7 @@ pub(crate) struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for
     /// other paths the method in lower case.
     pub(crate) verb: String,
-    /// What it acts on.
+    /// The target of the request.
     pub(crate) target: Target,
     /// Which objects of a collection are asked for; empty if all of them are, or the selector is
     /// none.
@@ -135,7 +135,7 @@ fn verb(method: &Method, collection: bool, watch: bool) -> &'static str {
     }
 }
 
-/// Read as the handlers read it: what is permitted is what is done.
+/// Parsed as the handlers parse it: the permission covers exactly the request.
 fn field_selector(query: Option<&str>) -> FieldSelector {
     let query = Query::parse(query.unwrap_or_default());
     query.text("fieldSelector").parse().unwrap_or_default()

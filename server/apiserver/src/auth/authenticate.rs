@@ -31,7 +31,7 @@ impl Auth {
         found.map(|(identity, _)| identity).ok_or_else(Status::unauthorized)
     }
 
-    /// Who a token stands for, and for which of `audiences` it is good.
+    /// The identity of a token, and those of `audiences` that accept the token.
     pub(super) fn token(
         &self,
         token: &str,
@@ -50,8 +50,7 @@ impl Auth {
     }
 }
 
-/// Refuses a request that asks to be done as another user. To ignore that would do it with rights
-/// that the one who asks wanted to lay down.
+/// Refuses impersonation. Without the header, the request would run with rights that its sender wanted to lay down.
 ///
 /// # Errors
 /// It has a header `Impersonate-…` (403).

@@ -1,4 +1,4 @@
-//! The whole policy of who may do what.
+//! The whole authorization policy.
 
 use super::{
     Attributes, Target,
@@ -12,7 +12,7 @@ use crate::kinds::identity::Identity;
 const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 /// Paths below which every authenticated user may read: how clients find their way.
 const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
-/// What every authenticated user may ask about itself.
+/// Reviews that every authenticated user may create about itself.
 const SELF_REVIEWS: [(&str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),

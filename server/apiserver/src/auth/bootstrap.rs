@@ -14,11 +14,11 @@ use crate::{
 
 use super::{Auth, authenticate::same};
 
-/// The group of all who show such a token. Further groups of a token must begin with it.
+/// The group of all users with a bootstrap token. Further groups of a token must begin with this name.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// The type of the secrets that stand for tokens.
 pub(crate) const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// What the user names of those who show a token begin with.
+/// The prefix of the user names of bootstrap tokens.
 const USER_PREFIX: &str = "system:bootstrap:";
 const NAMESPACE: &str = "kube-system";
 const ID_LENGTH: usize = 6;
@@ -27,8 +27,7 @@ const SECRET_LENGTH: usize = 16;
 const GROUP_LENGTH: usize = 256;
 
 impl Auth {
-    /// Who a bootstrap token stands for. None if it is no such token, or no secret stands for it
-    /// now.
+    /// The identity of a bootstrap token. None if the token has another form, or no valid secret stands for the token.
     pub(super) fn bootstrapper(&self, token: &str) -> Option<Identity> {
         let (id, secret) = split(token)?;
         let name = format!("bootstrap-token-{id}");

@@ -17,7 +17,7 @@ use crate::{
 
 use super::node::{Bindings, references};
 
-/// What is bound to which node, as the store has it. Cheap to clone.
+/// Bindings of pods and other objects to nodes, from the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     store: Store,
@@ -35,7 +35,7 @@ struct Index {
     pods: HashMap<Key, (Arc<str>, Vec<Thing>)>,
     /// How many pods of each node refer to a thing.
     users: HashMap<Thing, HashMap<Arc<str>, usize>>,
-    /// Pods that were read: the work that is done.
+    /// Number of pods that were parsed, as a measure of work.
     parsed: u64,
 }
 

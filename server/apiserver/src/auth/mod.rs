@@ -1,4 +1,4 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //!
 //! * `authenticate` finds the user of a request: from a client certificate or a bearer token.
 //!   `certificates`: those of the server, and those that clients ask for and show.

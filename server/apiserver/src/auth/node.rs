@@ -11,11 +11,11 @@ use super::{
 
 /// Where the leases of nodes are.
 const LEASES: &str = "kube-node-lease";
-/// The fields that a node selects itself and its pods by.
+/// The fields by which a node selects itself and its pods.
 const NAME: &str = "metadata.name";
 const BOUND_TO: &str = "spec.nodeName";
 
-/// What is bound to which node.
+/// Which pods, secrets and config maps belong to which node.
 pub(crate) trait Bindings {
     /// The node that a pod is bound to; none if there is no such pod, or it is bound to none.
     fn node_of_pod(&self, namespace: &str, pod: &str) -> Option<String>;
@@ -24,7 +24,7 @@ pub(crate) trait Bindings {
 }
 
 impl Identity {
-    /// The node that the user is, if it is one.
+    /// The name of the node, if the user is a node.
     pub(crate) fn node(&self) -> Option<&str> {
         let is_node = self.groups.iter().any(|group| group == kubelet::NODES);
         if is_node { kubelet::node_of(&self.username) } else { None }

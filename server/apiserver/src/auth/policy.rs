@@ -67,8 +67,7 @@ pub(super) const BOOTSTRAPPER: [Rule; 2] = [
     rule(CERTIFICATES, REQUESTS, "nodeclient", &["create"], Scope::Any),
 ];
 
-/// What a node may do. Besides, it may not write everything into what it may write: see
-/// `restriction`.
+/// What a node may do. `restriction` limits the content of a node's writes further.
 pub(super) const NODE: [Rule; 16] = [
     rule("", "services", "", &["get", "list", "watch"], Scope::Any),
     rule("storage.k8s.io", "csidrivers", "", &["get", "list", "watch"], Scope::Any),

@@ -1,5 +1,5 @@
-//! How much those may store who are no administrators: machines that join, and nodes. What they
-//! store costs memory of the server, and a machine may be in the hands of an attacker.
+//! Quotas for machines that join and for nodes. Their objects cost memory of the server, and a machine may be in the
+//! hands of an attacker.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
 
 use super::restriction::{MIRROR, Write, is_mirror};
 
-/// Kinds of which one user may store many.
+/// Kinds with a quota for each user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sort {
     /// For the client certificate of a node, which is signed here.
@@ -33,12 +33,12 @@ struct Allowance {
     count: usize,
     /// Bytes of all of them.
     bytes: usize,
-    /// Bytes of one of them.
+    /// Bytes of one object.
     object: usize,
 }
 
-/// What one user may have of certificate requests: a machine needs one to join, and one each time
-/// its certificate is renewed. They are kept for an hour.
+/// Certificate requests of one user: a machine needs one to join, and one at each renewal of its certificate. Requests
+/// are kept for an hour.
 const REQUESTS: Allowance = Allowance { count: 10, bytes: 256 << 10, object: 64 << 10 };
 /// Of events, of which the last writer counts: a busy node reports a thousand an hour, which is as
 /// long as they are kept.
@@ -116,8 +116,8 @@ impl Usage {
 
 type Owner = (Arc<str>, Sort);
 
-/// What is there, by whose it is: an index over the store, brought up to date by what changed since
-/// it was asked last. Holds an entry for each object that counts.
+/// Stored objects by owner: an index over the store, which takes in the changes since its last use. Has an entry for
+/// each counted object.
 #[derive(Debug, Default)]
 struct Ledger {
     reached: Option<u64>,
@@ -131,7 +131,7 @@ struct Ledger {
     writers: HashMap<Key, Arc<str>>,
 }
 
-/// Judges writes by what their users have stored already. Cheap to clone.
+/// Judges writes by the stored objects of their users. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
     store: Store,
@@ -481,7 +481,7 @@ mod tests {
         let refused = world.admit(&one, kind, &event("more", &long)).unwrap_err();
         assert!(refused.contains("exceeded quota: system:node:n1 has"), "{refused}");
         assert!(world.admit(&two, kind, &event("more", &long)).is_ok());
-        // n2 changes one of them: it is n2's from now on
+        // n2 changes an event of n1, which is n2's from now on
         let old = event("e0", &long);
         let resource = kind.resource();
         let write = Write { resource: &resource, part: None, old: Some(&old), new: &old };

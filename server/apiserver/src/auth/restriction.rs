@@ -15,9 +15,9 @@ use super::node;
 /// A write that has not been done yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
-    /// What kind of object it is about.
+    /// The resource of the object.
     pub(crate) resource: &'a Resource,
-    /// The part that it is about.
+    /// The written subresource.
     pub(crate) part: Option<Subresource>,
     /// The object as it is; none if it is new.
     pub(crate) old: Option<&'a Value>,
@@ -25,8 +25,7 @@ pub(crate) struct Write<'a> {
     pub(crate) new: &'a Value,
 }
 
-/// Whether the one who asks may write this. Administrators may; a machine that joins and a node are
-/// restricted.
+/// Whether the requester may write this object. Administrators may; joining machines and nodes are restricted.
 ///
 /// # Errors
 /// They may not: the text says why.
@@ -65,7 +64,7 @@ fn node_object(node: &str, write: Write<'_>) -> Result<(), String> {
         let verb = if write.old.is_none() { "set the following labels" } else { "modify labels" };
         return Err(format!("is not allowed to {verb}: {}", labels.join(", ")));
     }
-    // nothing but the controllers that set one knows when it may go
+    // only the controllers that set a finalizer know when the node may go
     let finalizers = "/metadata/finalizers";
     if items(write.new, finalizers) != write.old.map_or(&[][..], |old| items(old, finalizers)) {
         return Err(format!("node {node:?} is not allowed to set or remove finalizers"));
@@ -150,12 +149,12 @@ fn pod(node: &str, write: Write<'_>) -> Result<(), String> {
 /// The annotation of a pod that a node runs by itself.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether a pod is the image of one that a node runs by itself.
+/// Whether a pod is a mirror pod.
 pub(super) fn is_mirror(pod: &Value) -> bool {
     entries(pod, "/metadata/annotations").any(|(name, _)| name == MIRROR)
 }
 
-/// A node creates no pods but the images of those that it runs by itself.
+/// A node creates mirror pods only.
 fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
     if !is_mirror(pod) {
         return Err("pod does not have the annotation kubernetes.io/config.mirror: a node can \

@@ -26,7 +26,7 @@ use super::{Attributes, Auth, Target, authorize};
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// A request that this module answers.
+/// A review request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
     Token,
@@ -37,7 +37,7 @@ pub(crate) enum Review {
 }
 
 impl Review {
-    /// Whether a request is one of these, whatever its method.
+    /// The review that a request asks for, whatever its method.
     pub(crate) fn of(attributes: &Attributes) -> Option<Self> {
         let Target::Resource { group, resource, subresource, namespace, name } = &attributes.target
         else {

@@ -124,8 +124,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Who a token stands for, and which of `audiences` it is meant for. None if it is not ours,
-    /// not valid now, meant for others, or its objects are gone.
+    /// The identity of a token, and those of `audiences` that the token is meant for. None if the token is foreign, not
+    /// valid now, meant for others, or its objects are gone.
     pub(super) fn service_account(
         &self,
         token: &str,

@@ -26,7 +26,7 @@ struct Line {
     failed: Option<String>,
 }
 
-/// Takes line after line, and checks each by itself and against those before it.
+/// Checks line after line, each by itself and against the lines before.
 #[derive(Debug, Default)]
 pub struct Decoder {
     sum: Sha256,
@@ -52,10 +52,10 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result
 }
 
 impl Decoder {
-    /// Takes a line with its end. Returns what stands on it.
+    /// Takes a line with its line break. Returns the entry of the line.
     ///
     /// # Errors
-    /// It is not what an encoder writes there.
+    /// An encoder does not write such a line there.
     pub fn take(&mut self, line: &[u8]) -> Result<Entry, BackupError> {
         self.lines += 1;
         let text = line.strip_suffix(b"\n").ok_or_else(|| self.unended(line))?;

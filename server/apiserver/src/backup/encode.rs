@@ -31,7 +31,7 @@ impl<W: Write> Encoder<W> {
         self.json(file)
     }
 
-    /// Adds an object. They come in the order of their keys.
+    /// Adds an object. Objects come in the order of their keys.
     pub fn object(&mut self, record: &Record) -> Result<(), BackupError> {
         let unreadable = |why: String| BackupError::Unreadable {
             key: record.key.as_str().to_owned(),

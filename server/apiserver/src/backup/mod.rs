@@ -27,7 +27,7 @@ use crate::store::Record;
 pub use decode::{Decoder, read_line};
 pub use encode::Encoder;
 
-/// The format that this program writes and reads.
+/// The format version of backups.
 pub const FORMAT: u32 = 1;
 /// The greatest revision of a backup: beyond it there has to be room for those of a restored server.
 pub const GREATEST: u64 = 1 << 62;
@@ -40,17 +40,17 @@ pub struct Header {
     /// The format: [`FORMAT`].
     #[serde(rename = "ostlerBackup")]
     pub format: u32,
-    /// The version of the program that wrote it.
+    /// The version of the program that wrote the backup.
     pub program: String,
     /// When it was taken.
     pub time: Timestamp,
     /// The UID of the namespace `kube-system`, by which clusters are told apart.
     pub cluster: String,
-    /// The revision at which its objects are as they are.
+    /// The revision of the backed up objects.
     pub revision: u64,
 }
 
-/// What all of it must add up to.
+/// Totals of the whole backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// How many files it has.
@@ -67,7 +67,7 @@ pub struct KeptFile {
     /// Its path in the data directory.
     #[serde(rename = "file")]
     pub path: String,
-    /// What is in it: usually a secret.
+    /// The content: usually a secret.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ impl std::fmt::Debug for KeptFile {
     }
 }
 
-/// What stands on one line.
+/// The entry of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The first line.
@@ -101,10 +101,10 @@ pub enum BackupError {
     Damaged {
         /// Which line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault of the line.
         what: String,
     },
-    /// It ends before its last line.
+    /// The backup ends before its last line.
     #[error("it ends after line {lines} without its last line: it is not whole")]
     Truncated {
         /// How many lines are there.
@@ -129,9 +129,9 @@ pub enum BackupError {
     Unreadable {
         /// Where it lives.
         key: String,
-        /// The revision that wrote it.
+        /// The revision of the last write.
         revision: u64,
-        /// What is wrong with it.
+        /// The fault of the object.
         why: String,
     },
 }

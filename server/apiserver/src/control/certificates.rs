@@ -34,7 +34,8 @@ pub(super) struct Certificates {
     plane: Plane,
     authority: Arc<Authority>,
     bound: Bound,
-    /// By node: requests that wait until it is gone. A replacement may have the name of what it replaces.
+    /// By node: requests that wait until the node is gone. A replacement may have the name of the node that it
+    /// replaces.
     waiting: BTreeMap<String, BTreeSet<Key>>,
 }
 
@@ -134,8 +135,8 @@ enum Step {
     None,
     /// It can never be signed.
     Refuse(String),
-    /// It waits for an administrator, who is told, or until the node is gone: it is for one that is
-    /// there already. If its token is gone, it waits for an administrator alone.
+    /// The request waits for an administrator or for the end of the node: it is for a node that exists. Once the token
+    /// of the request is gone, it waits for an administrator alone.
     Wait(String),
     /// It is approved.
     Approve(&'static str),

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: which names are theirs, and their end.
+//! CustomResourceDefinitions: their accepted names, and their end.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ impl Definitions {
         let wanted = Condition { kind: "Terminating", status, reason, message: message.to_owned() };
         let Some(fields) = status_mut(&mut definition) else { return Outcome::Done };
         if conditions::set(fields, &wanted, &now) {
-            // Writing it is a change of the definition, which brings it back here.
+            // The write changes the definition, which queues it again.
             return self.write(&definition).await;
         }
         match left {

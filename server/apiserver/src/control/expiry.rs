@@ -67,7 +67,7 @@ fn end(mortal: Mortal, object: &Value, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// When an event last happened. Its clients may say any time; one that is yet to come says nothing.
+/// The time of an event's last occurrence. Clients may send any time; times in the future are ignored.
 fn happened(event: &Value, now: Timestamp) -> Option<Timestamp> {
     let time = |pointer| text(event, pointer).parse::<Timestamp>().ok();
     let told = ["/eventTime", "/firstTimestamp", "/lastTimestamp", "/series/lastObservedTime"];
@@ -110,7 +110,7 @@ impl Controller for Expiry {
                 let put = matches!(event.change, Change::Put(_));
                 let created = put && event.previous.is_none();
                 let look = match mortal(&event.key) {
-                    // One that is gone is looked at as well, so that it does not wait for its end.
+                    // A deleted event is looked at as well, so that its key does not wait until expiry.
                     Some(Mortal::Event) => created || !put,
                     Some(Mortal::CertificateRequest | Mortal::Secret) => true,
                     None => false,

@@ -1,4 +1,4 @@
-//! All that is there, and then all that changes.
+//! All objects of a range, and then its changes.
 
 use futures::StreamExt;
 
@@ -9,7 +9,7 @@ use crate::store::{Change, Key, Prefix, Record, SharedEvent, Store, Watch};
 pub(crate) enum Update {
     /// Everything in the range, as it is now: first of all, and again if history was lost.
     All(Vec<Record>),
-    /// One change after that.
+    /// One change after the last `All`.
     Change(SharedEvent),
 }
 
@@ -19,7 +19,7 @@ impl Update {
         matches!(self, Self::All(_))
     }
 
-    /// The objects that it speaks of, each with its text; none for one that is gone.
+    /// The objects of the update with their texts; none for a deleted object.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, Option<&[u8]>)> {
         let (records, event) = match self {
             Self::All(records) => (records.as_slice(), None),

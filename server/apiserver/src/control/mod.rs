@@ -1,11 +1,11 @@
-//! What a control plane does by itself.
+//! The controllers of the control plane.
 //!
 //! * `garbage`: objects whose owners are gone go too; foreground and orphaning deletion.
 //! * `namespaces`: what is in a namespace that is being deleted goes, then the namespace.
 //! * `budgets`: the status of PodDisruptionBudgets, which evictions are judged by.
 //! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
 //! * `certificates`: requests of nodes for client certificates are approved and signed.
-//! * `nodes`: Nodes whose kubelet is silent or that are gone, and their pods.
+//! * `nodes`: Nodes with a silent kubelet, deleted Nodes, and their pods.
 //! * `expiry`: the end of old events, of certificate requests that are done, and of bootstrap
 //!   tokens.
 //!
@@ -62,13 +62,13 @@ pub(super) enum Outcome {
 
 /// One part of the control plane.
 pub(super) trait Controller: Send + 'static {
-    /// What it acts on.
+    /// The key of a unit of work.
     type Key: Clone + Ord + Hash + Send;
 
-    /// What it stands on.
+    /// The shared base of the controllers.
     fn plane(&self) -> &Plane;
 
-    /// Forgets what was noted: all of it follows again.
+    /// Forgets all notes: all objects are noted again.
     fn forget(&mut self) {}
 
     /// Takes note of an object (none: it is gone) and queues what it may concern.
@@ -84,7 +84,7 @@ pub(super) trait Controller: Send + 'static {
         }
     }
 
-    /// Brings one thing to where it should be.
+    /// Reconciles one key.
     fn act(&mut self, key: Self::Key) -> impl Future<Output = Outcome> + Send;
 }
 

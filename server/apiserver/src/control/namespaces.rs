@@ -1,4 +1,4 @@
-//! The end of a namespace: first its contents go, then it goes itself.
+//! The end of a namespace: its contents go first, then the namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

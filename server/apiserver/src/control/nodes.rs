@@ -1,9 +1,9 @@
 //! Nodes whose kubelet is silent, as kube-controller-manager treats them: their conditions become Unknown, taints keep
 //! pods away, and pods whose toleration ended are deleted. So are the pods of Nodes that are gone.
 //!
-//! A kubelet is heard when it writes its Lease. When that was is counted from what this process saw, so a start or a
-//! wrong clock of a kubelet makes no Node silent. Nor does a pause of this process, during which nobody could be heard: all
-//! times begin anew after one. A Node without a Lease has no kubelet and is left alone.
+//! The write of its Lease proves that a kubelet lives. The time of the proof is the time at which this process saw the
+//! write, so a start or a wrong clock of a kubelet makes no Node silent. Nor does a pause of this process, during which it
+//! could not see Leases: all times begin anew after a pause. A Node without a Lease has no kubelet and is left alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::{
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const NO_EXECUTE: &str = "NoExecute";
-/// What a kubelet says of its Node.
+/// Conditions that a kubelet reports.
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 /// A tainted Node is looked at so often, for pods that came meanwhile.
 const TAINTED: Duration = Duration::from_secs(10);
@@ -190,7 +190,7 @@ fn silence(node: &mut Value, now: &str) -> bool {
     changed
 }
 
-/// The key of the taints that a Node should have: also one of which no kubelet said that it is ready.
+/// The key of the wanted taints: also for a Node that no kubelet has reported as ready.
 fn wanted(node: &Value) -> Option<&'static str> {
     let ready = items(node, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready");
     match ready.map(|ready| text(ready, "/status")) {
@@ -308,7 +308,7 @@ impl Controller for Nodes {
         if wanted.is_none() {
             return Outcome::After(left.max(Duration::from_secs(1)));
         }
-        // Its kubelet could not say that it is back while this process was paused.
+        // The kubelet could not report while this process was paused.
         if self.pulse.resumed.is_none_or(|resumed| resumed.elapsed() >= self.grace) {
             self.evict(&node, now).await;
         }

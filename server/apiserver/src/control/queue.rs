@@ -15,8 +15,8 @@ const FIRST: Duration = Duration::from_millis(10);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Keys in the order in which they came, each at most once; and keys that wait for their time, each
-/// for one. Bounded by the number of objects there are.
+/// Keys in the order of their arrival, each at most once; and keys that wait, each for one time. Bounded by the number
+/// of objects.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     ready: VecDeque<K>,

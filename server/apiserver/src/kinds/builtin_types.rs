@@ -105,7 +105,7 @@ fn rewrite(document: &mut Value) {
     }
 }
 
-/// The types whose JSON form is not that of their fields.
+/// The types whose JSON form differs from their fields.
 fn special(name: &str, document: &mut Value) {
     let Some(fields) = document.as_object_mut() else { return };
     let mut set = |name: &str, value: Value| {

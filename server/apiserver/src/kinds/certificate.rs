@@ -151,7 +151,7 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value, part: Option<Subresou
     }
 }
 
-/// Decisions that are there stay as they are. One that comes or goes is left for validation.
+/// Keeps existing decisions unchanged. Added and removed conditions are left for validation.
 fn keep_conditions(status: &mut Value, old: &Value, kind: &str) {
     let before: Vec<Value> = conditions(old, kind).cloned().collect();
     let after = items_mut(status, "/conditions").filter(|one| text(one, "/type") == kind);
@@ -294,7 +294,7 @@ mod tests {
         json!({"type": kind, "status": "True"})
     }
 
-    /// What an update of a part stores, and what of it is refused.
+    /// The stored result of an update of a part, and the paths of its errors.
     fn update(part: Option<Subresource>, old: &Value, new: &Value) -> (Value, Vec<String>) {
         let resource = BuiltIn::CertificateSigningRequest.resource();
         let mut new = new.clone();

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::access::{keep, text};
 
-/// One condition as a controller wants it.
+/// The condition that a controller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition<'a> {
     pub(crate) kind: &'a str,

@@ -16,7 +16,7 @@ use crate::kinds::{apply::Type, schema::Schema};
 pub(crate) struct CustomVersion {
     /// The parsed schema.
     pub(crate) schema: Schema,
-    /// Which of its lists are merged.
+    /// The merge types of its lists.
     pub(crate) fields: Type,
     /// The schema as the definition has it, for publishing.
     pub(crate) document: Value,
@@ -64,7 +64,7 @@ impl CustomVersion {
 const VERBS: &[&str] =
     &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// The resources of one definition: one per served version, none before it is established.
+/// The resources of a definition: one for each served version, none before the definition is established.
 pub(super) fn resources(definition: &Value) -> Vec<Resource> {
     if !is_true(definition, "Established") {
         return Vec::new();

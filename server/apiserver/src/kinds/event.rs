@@ -35,7 +35,7 @@ pub(super) const FIELD_LABELS: &[&str] = &[
     "type",
 ];
 
-/// Who reported a core event: its source, or else its reporting component.
+/// The reporter of a core event: its source, or else its reporting component.
 pub(crate) fn source(object: &Value) -> String {
     let component = text(object, "/source/component");
     if component.is_empty() { text(object, "/reportingComponent") } else { component }.to_owned()
@@ -52,7 +52,7 @@ const FACES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// Turns the events.k8s.io face into the core one, which is the one that is stored.
+/// Turns an events.k8s.io event into a core event, which is the stored form.
 pub(super) fn to_core(object: &mut Value) {
     rename(object, |(core, face)| (face, core), "v1");
     normalize(BuiltIn::CoreEvent, object);

@@ -52,10 +52,10 @@ impl FieldErrorKind {
     }
 }
 
-/// One field that a validator refuses.
+/// An error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
-    /// What sort of error it is.
+    /// The kind of the error.
     pub(crate) kind: FieldErrorKind,
     /// The path of the field (`spec.containers[0].name`); empty for the whole object.
     pub(crate) path: String,

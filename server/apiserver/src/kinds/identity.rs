@@ -1,4 +1,4 @@
-//! The one who asks.
+//! The identity of a requester.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl Identity {
         Self { groups, ..Self::named(username, &[]) }
     }
 
-    /// Whether the user is one that is known.
+    /// Whether the user is authenticated.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.groups.iter().any(|group| group == AUTHENTICATED)
     }

@@ -1,4 +1,4 @@
-//! What can be stored: the built-in kinds and those that CustomResourceDefinitions add.
+//! The kinds of stored objects: built-in kinds, and kinds of CustomResourceDefinitions.
 //!
 //! A [`Resource`] says everything the request handlers need to know about one kind in one version,
 //! and does everything that differs by kind. All of it is a pure function over JSON, called in this
@@ -72,7 +72,7 @@ pub(crate) enum Strategy {
     Custom(Arc<CustomVersion>),
 }
 
-/// Where objects of a resource lie in the store. Resources that share it are the same objects.
+/// The place of a resource's objects in the store. Resources with the same key have the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StorageKey {
     /// The API group; empty for the core group.
@@ -101,7 +101,7 @@ pub(crate) enum Subresource {
 }
 
 impl Subresource {
-    /// All of them, in the order in which discovery names those of one kind.
+    /// All subresources, in the order of discovery.
     pub(crate) const ALL: [Self; 7] = [
         Self::Binding,
         Self::Eviction,
@@ -164,7 +164,7 @@ pub(crate) struct Subresources {
     pub(crate) status: bool,
     /// `/scale` is served.
     pub(crate) scale: Option<ScalePaths>,
-    /// Those that only built-in kinds have.
+    /// Subresources that only built-in kinds have.
     pub(crate) others: &'static [Subresource],
 }
 
@@ -196,7 +196,7 @@ pub(crate) enum Rule {
     PutNeedsVersion,
 }
 
-/// One kind in one version, as it is served.
+/// A kind in one version, as it is served.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     /// The API group; empty for the core group.
@@ -213,7 +213,7 @@ pub(crate) struct Resource {
     pub(crate) singular: String,
     /// Short names for command lines.
     pub(crate) short_names: Vec<String>,
-    /// Groups of kinds this one belongs to, such as `all`.
+    /// Groups of kinds, such as `all`, that contain this kind.
     pub(crate) categories: Vec<String>,
     /// Whether objects live in namespaces.
     pub(crate) namespaced: bool,
@@ -227,7 +227,7 @@ pub(crate) struct Resource {
     pub(crate) terminating: bool,
     /// What names of objects must look like.
     pub(crate) names: NameRule,
-    /// The rules that hold for it.
+    /// The rules of the kind.
     pub(crate) rules: &'static [Rule],
     /// What differs by kind.
     pub(crate) strategy: Strategy,
@@ -257,7 +257,7 @@ impl Resource {
         if self.group.is_empty() { name.to_owned() } else { format!("{name}.{}", self.group) }
     }
 
-    /// Whether a definition made it, and not this program.
+    /// Whether a definition made the resource, and not this program.
     pub(crate) fn is_custom(&self) -> bool {
         matches!(self.strategy, Strategy::Custom(_))
     }
@@ -370,7 +370,7 @@ impl Resource {
         }
     }
 
-    /// The types of its fields, as far as it matters who owns them.
+    /// The types of fields, as far as ownership needs them.
     pub(crate) fn fields(&self) -> Cow<'_, Type> {
         match &self.strategy {
             Strategy::BuiltIn(kind) => Cow::Owned(Type::named(kind.type_name())),
@@ -399,7 +399,7 @@ impl Resource {
         self.rules.contains(&rule)
     }
 
-    /// The built-in kind that it is, if it is one.
+    /// The built-in kind, if the resource is built in.
     pub(crate) fn built_in(&self) -> Option<BuiltIn> {
         match self.strategy {
             Strategy::BuiltIn(kind) => Some(kind),

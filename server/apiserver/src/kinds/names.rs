@@ -9,7 +9,7 @@ pub(crate) enum NameRule {
     Label,
     /// An RFC 1035 label: begins with a letter, at most 63 characters.
     Label1035,
-    /// Anything that is one segment of a path.
+    /// Any single segment of a path.
     PathSegment,
 }
 

@@ -1,4 +1,4 @@
-//! The query string, and the options that it carries.
+//! The query string, and its options.
 
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -93,7 +93,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads them; `kind` is what messages call them, such as `CreateOptions`.
+    /// Reads the options; messages call them `kind`, such as `CreateOptions`.
     ///
     /// # Errors
     /// A value outside its set (422).
@@ -101,7 +101,7 @@ impl WriteOptions {
         Self::read(query, kind, Vec::new())
     }
 
-    /// Reads those of an apply, which must say whose it is.
+    /// Reads the options of an apply, which must name a manager.
     ///
     /// # Errors
     /// A value outside its set, or no manager (422).

@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     Failure,
 }
 
-/// Why a request was refused, for programs. Closed: these are all that this server answers.
+/// Why a request was refused, for programs. Closed: this server answers with no other reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Reason {
     AlreadyExists,
@@ -62,7 +62,7 @@ pub(crate) struct Cause {
     pub(crate) reason: &'static str,
     /// The text for people.
     pub(crate) message: String,
-    /// The field it is about, if it is about one.
+    /// The field of the cause, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) field: String,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Details {
     /// Its API group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) group: String,
-    /// Its kind, or its resource: Kubernetes uses both.
+    /// The kind or the resource of the object: Kubernetes uses both.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
     /// Its uid.
@@ -92,7 +92,7 @@ pub(crate) struct Details {
 }
 
 impl Details {
-    /// An object, or a resource, by its group, its kind and its name.
+    /// Details of an object or a resource.
     pub(crate) fn of(group: &str, kind: &str, name: &str) -> Self {
         let [group, kind, name] = [group, kind, name].map(str::to_owned);
         Self { name, group, kind, ..Self::default() }
@@ -119,7 +119,7 @@ pub(crate) struct Status {
     /// The reason for programs; none where Kubernetes gives none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<Reason>,
-    /// What it is about.
+    /// The object of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<Details>,
     /// The HTTP code; 0 is not shown and means 200.
@@ -288,7 +288,7 @@ impl Status {
         ))
     }
 
-    /// Others own what would be applied (409): who, as messages name them, and which field.
+    /// Other managers own applied fields (409): the managers as messages name them, and the fields.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Box<Self> {
         let message = match conflicts {
             [(manager, path)] => format!("1 conflict: conflict with {manager}: {path}"),
@@ -356,7 +356,7 @@ impl Status {
         Self::failure(400, Reason::BadRequest, message)
     }
 
-    /// The one who asks may not do this (403).
+    /// The requester lacks the permission (403).
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Box<Self> {
         let message =
             format!("{} {} is forbidden: {why}", resource.qualified_plural(), field::quote(name));

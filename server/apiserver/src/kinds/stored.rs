@@ -25,7 +25,7 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
     }
 }
 
-/// Its pods have labels that no others have, by which it finds them.
+/// Gives the pods of a job unique labels, and the job a selector for them.
 pub(super) fn prepare_job(object: &mut Value) {
     let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
     let uid =

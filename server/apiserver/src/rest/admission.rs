@@ -26,7 +26,7 @@ pub(crate) struct Admission {
     pub(crate) part: Option<Subresource>,
     /// When.
     pub(crate) now: Timestamp,
-    /// How much the one who asks may store.
+    /// The quota of the requester.
     pub(crate) quota: Quota,
     /// The room that the write takes while it goes on.
     pub(crate) held: Mutex<Option<Reservation>>,
@@ -36,7 +36,7 @@ impl Admission {
     /// The object that `new` becomes, where `old` is, or nothing.
     ///
     /// # Errors
-    /// The one who asks may not write it, or has stored too much (403).
+    /// The requester may not write the object, or has stored too much (403).
     pub(crate) fn admit(&self, old: Option<&Value>, mut new: Value) -> Answer<Value> {
         if let Some(requester) = &self.requester {
             let write = auth::Write { resource: &self.resource, part: self.part, old, new: &new };
@@ -44,7 +44,7 @@ impl Admission {
                 |why: String| Status::forbidden(&self.resource, meta_text(&new, "name"), &why);
             auth::restrict(requester, write).map_err(refused)?;
             let mut held = self.held.lock();
-            // an attempt before this one has failed: its room is free again
+            // the last attempt has failed: its room is free again
             drop(held.take());
             *held = self.quota.admit(requester, write).map_err(refused)?;
         }

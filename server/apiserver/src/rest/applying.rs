@@ -44,7 +44,7 @@ impl Applying {
     /// Applies it, and says of what a warning is due. A body of `size` bytes that is large is worked on aside.
     ///
     /// # Errors
-    /// It does not fit (400 or 500), others own it (409), or what comes out is refused.
+    /// The configuration does not fit (400 or 500), other managers own its fields (409), or the result is invalid.
     pub(crate) async fn run(self, size: usize) -> (Answer<Applied>, Vec<String>) {
         if size <= LARGE {
             return self.work().await;
@@ -99,7 +99,7 @@ impl Applying {
         named && self.target.part.is_none()
     }
 
-    /// What names the uid of an object is for that one.
+    /// A configuration with a uid is for that existing object alone.
     fn check_new(&self, config: &Value) -> Answer<()> {
         let uid = meta_text(config, "uid");
         if uid.is_empty() {

@@ -21,7 +21,7 @@ const MOST_DUPLICATES: usize = 100;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// What a 415 names. Protobuf is not among them: this server reads it of few kinds.
+/// The media types that a 415 names. Protobuf is not among them: this server reads it for few kinds.
 const ACCEPTED: [&str; 2] = [JSON, YAML];
 
 /// A decoded body, and the fields that occurred twice in it.
@@ -113,7 +113,7 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
     Ok(Body { value, duplicates })
 }
 
-/// A value whose reader notes duplicate fields itself.
+/// A value that reports duplicate fields through its reader.
 struct Plain(Value);
 
 impl<'de> serde::Deserialize<'de> for Plain {

@@ -1,4 +1,4 @@
-//! One request to one target: which of all the things that can be done it asks for.
+//! One request to one target: finds the requested operation.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ use crate::kinds::{
 /// Letters of the name of a field manager.
 const LONGEST_MANAGER: usize = 128;
 
-/// One request to one target.
+/// A request to a target.
 pub(crate) struct Call<'a> {
     pub(crate) api: &'a Api,
     pub(crate) target: Target,
@@ -238,7 +238,7 @@ impl Call<'_> {
         self.warnings.extend(prefer);
         match changed {
             Err(status) if status.code == 404 && self.creates_by_put() => {
-                // What names an object that was read is no new one: that object is gone.
+                // A uid or version names an object that was read, and not a new object: that object is gone.
                 let nothing = json!({"metadata": {"name": self.target.name}});
                 check_uid(&resource, &nothing, &uid)?;
                 if !matches!(meta_text(&object, "resourceVersion"), "" | "0") {

@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 64;
 /// What a deletion comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Deletion {
-    /// It has begun already and this request changes nothing.
+    /// The deletion has begun already and this request changes nothing.
     Pending,
     /// The object is marked, or marked with a shorter grace, and stays until others let it go.
     Mark(Value),
@@ -47,7 +47,7 @@ pub(crate) enum Deletion {
 pub(crate) enum Deleted {
     /// The object, which is still there.
     Waiting(Value),
-    /// Nothing; this is the object as it was last.
+    /// The last state of an object that is gone.
     Gone(Value),
 }
 
@@ -286,13 +286,13 @@ impl Api {
         }
         let marked = Record { key: record.key.clone(), revision, value: text };
         let removed = self.remove(&marked, object.clone()).await?;
-        // Another deletion may have finished what this one began.
+        // Another deletion may have removed the marked object.
         let gone = removed.is_none() && self.context.store.get(&record.key).is_none();
         Ok(if gone { Some(Deleted::Gone(object)) } else { removed })
     }
 
-    /// Removes an object that cannot be read: whatever its finalizers were, no controller can see to them. It is
-    /// the way to get rid of it.
+    /// Removes an unreadable object: whatever its finalizers were, no controller can see to them. No other request
+    /// removes an unreadable object.
     async fn discard(
         &self,
         resource: &Resource,

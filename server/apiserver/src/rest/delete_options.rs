@@ -16,9 +16,9 @@ use crate::kinds::{
 pub(crate) enum Propagation {
     /// They are collected after the object is gone.
     Background,
-    /// They go first, and the object waits for them.
+    /// Dependents go first, and the object waits for them.
     Foreground,
-    /// They stay and forget their owner.
+    /// Dependents stay and lose their owner references.
     Orphan,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Preconditions {
 pub(crate) struct DeleteOptions {
     /// Seconds an object that ends gracefully may take.
     pub(crate) grace_period_seconds: Option<i64>,
-    /// What becomes of the dependents; none leaves it to the object and its kind.
+    /// The treatment of dependents; none leaves it to the object and its kind.
     pub(crate) propagation: Option<Propagation>,
     /// What must hold.
     pub(crate) preconditions: Preconditions,

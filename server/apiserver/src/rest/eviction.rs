@@ -192,7 +192,7 @@ fn several_budgets() -> Box<Status> {
 }
 
 impl Api {
-    /// Evicts a pod: deletes it if its budget allows.
+    /// Evicts a pod: deletes the pod if its budget allows.
     ///
     /// # Errors
     /// The pod is missing, a precondition does not hold, or the budget does not allow it (429).
@@ -261,7 +261,7 @@ impl Api {
         Ok(None)
     }
 
-    /// The budgets that select a pod; one or none.
+    /// The budget that selects a pod, if any.
     ///
     /// # Errors
     /// There are several (500).

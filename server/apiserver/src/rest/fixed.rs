@@ -9,7 +9,7 @@ use crate::kinds::{
     Registry, discovery, document::Document, openapi, query::Query, status::Status,
 };
 
-/// The version this server reports. Clients derive from it what they may ask for.
+/// The Kubernetes version of this server. Clients derive features from it.
 const VERSION: &str = "v1.33.0+ostler";
 
 /// Answers a request for one of them; none if the request is for something else.

@@ -16,7 +16,7 @@ use crate::kinds::{
 /// Reads `includeObject`.
 ///
 /// # Errors
-/// It is none of its words (400).
+/// The text is no valid value (400).
 pub(crate) fn include(text: &str) -> Answer<Include> {
     Include::parse(text).map_err(Status::bad_request)
 }
@@ -91,7 +91,7 @@ impl Shaper<'_> {
         }
     }
 
-    /// What a list says besides its items, and the field that has those.
+    /// The head of a list, and the name of the field with its items.
     pub(crate) fn list_head(&self, metadata: &Value) -> (Value, &'static str) {
         let (kind, version) = match self.form {
             Form::Whole => (self.resource.list_kind.as_str(), self.resource.api_version()),

@@ -1,4 +1,4 @@
-//! The way of a request: from its address to what it names, then to what it asks for.
+//! The way of a request: from the address to the target, then to the operation.
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};

@@ -1,4 +1,4 @@
-//! What an answer keeps in memory besides the text that is under way, for those who count it.
+//! Memory of an answer besides the text under way, for the accounting.
 
 use std::sync::{
     Arc,
@@ -23,12 +23,12 @@ impl Kept {
         self.always
     }
 
-    /// What it is still to be written of.
+    /// Bytes of the sources of text that is still to be written.
     pub(crate) fn unwritten(&self) -> usize {
         self.unwritten.load(Relaxed)
     }
 
-    /// Notes what it is still to be written of.
+    /// Notes the bytes of the sources of text that is still to be written.
     pub(crate) fn set_unwritten(&self, bytes: usize) {
         self.unwritten.store(bytes, Relaxed);
     }

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 
 use crate::kinds::Resource;
 
-/// Lines that are kept. Watches that keep up are a few changes apart; one that is further behind writes
-/// its own.
+/// Lines that are cached. Watches that keep up are a few changes apart; a watch further behind writes its own lines.
 const KEPT: usize = 32;
 /// A longer line is not kept, so that all of them stay below 2 MiB.
 const LONGEST: usize = 64 << 10;
@@ -22,7 +21,7 @@ pub(super) struct Lines {
     kept: Arc<Mutex<VecDeque<Line>>>,
 }
 
-/// A change as it is served under one address.
+/// A change, as one address serves it.
 #[derive(Debug)]
 struct Line {
     revision: u64,

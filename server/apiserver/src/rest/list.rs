@@ -46,7 +46,7 @@ pub(crate) struct ListOptions {
     /// Where the last page ended.
     after: Option<Key>,
     as_of: AsOf,
-    /// The list goes on with one that had begun.
+    /// The list continues an earlier list.
     continued: bool,
 }
 
@@ -177,7 +177,7 @@ fn write_token(revision: u64, last: &Key) -> String {
 /// A list, or a page of one.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// The selected objects as they are stored, which costs no copy of them.
+    /// The selected objects in their stored form, which is shared and not copied.
     pub(crate) items: Vec<Record>,
     /// The version at which the list is true.
     pub(crate) revision: u64,
@@ -246,7 +246,7 @@ impl Api {
                     continue;
                 }
                 if full(items.len()) {
-                    // One more is selected: the page ends before it.
+                    // Another object is selected: the page ends before it.
                     let next = after.take();
                     return Ok(Listing { items, revision, next, remaining: None });
                 }
@@ -309,8 +309,8 @@ impl Api {
         Page { records, revision, remaining: 0 }
     }
 
-    /// Whether a version is that of the empty store, in a store that is not empty any more. No
-    /// client ever got it: who names it has it from somewhere else, and is to start anew.
+    /// Whether a version belongs to the empty store, in a store that is not empty any more. No client ever got such a
+    /// version from this store: its client has to start anew.
     pub(crate) fn forgotten(&self, wanted: u64) -> bool {
         wanted <= EMPTY && self.context.store.revision() > EMPTY
     }

@@ -1,7 +1,7 @@
 //! A list as text: written a piece at a time, as its reader takes it.
 //!
-//! The whole text is never held, which may be a hundred megabytes for each of those who ask. What a
-//! list holds while it is not read is the stored text of its objects, which it shares with the store.
+//! The whole text, which may be a hundred megabytes for each requester, is never held. An unread list holds the stored
+//! texts of its objects, which it shares with the store.
 
 use std::{mem, sync::Arc, vec};
 
@@ -63,12 +63,12 @@ impl Written {
         self.encoding
     }
 
-    /// Bytes of memory that it takes beside the texts of its objects, which it shares with the store.
+    /// Bytes of memory, without the texts of the objects, which the store has anyway.
     pub(crate) fn held(&self) -> usize {
         size_of_val(self.records.as_slice())
     }
 
-    /// Whether all of it is about one piece.
+    /// Whether the whole list is about one piece.
     pub(crate) fn is_small(&self) -> bool {
         let stored: usize = self.records.as_slice().iter().map(|record| record.value.len()).sum();
         stored <= PIECE

@@ -42,7 +42,7 @@ const COMPARED_BUILT_IN: [&str; 8] = [
 /// Refuses an object that has more of something than is compared, before anything compares it.
 ///
 /// # Errors
-/// It has more: the text says of what.
+/// The object has more: the text names the field.
 pub(crate) fn check_counts(resource: &Resource, object: &Value) -> Result<(), String> {
     let built_in: &[&str] = if resource.is_custom() { &[] } else { &COMPARED_BUILT_IN };
     for pointer in COMPARED.iter().chain(built_in) {
@@ -332,7 +332,7 @@ fn validate_owners(owners: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::invalid_shown(PATH, &shown_owner(owner), &why));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            // Told once: it shows all of them.
+            // Reported once: the error shows all controllers.
             if let Some(first) = controller
                 && !std::mem::replace(&mut several, true)
             {

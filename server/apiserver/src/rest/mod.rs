@@ -71,7 +71,7 @@ pub(crate) struct Api {
     quota: Quota,
 }
 
-/// What a new object is called, for those who only see the answer.
+/// The name of a new object, for readers of the answer alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Named(pub(crate) String);
 

@@ -68,8 +68,8 @@ pub(crate) struct View {
     pub(crate) form: Form,
 }
 
-/// The types that can be had, as a 406 names them. Protobuf is named because Kubernetes names
-/// it; this server does not speak it.
+/// The available media types, as a 406 names them. Protobuf is listed as Kubernetes lists it; this server does not
+/// speak it.
 const OFFERED: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
@@ -109,7 +109,7 @@ fn json(pretty: bool) -> Encoding {
     if pretty { Encoding::PrettyJson } else { Encoding::Json }
 }
 
-/// People get readable answers: those who ask, and those whose agent is a tool for people.
+/// Readable answers are for requests with `pretty`, and for the user agents of people's tools.
 fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     query.flag("pretty").unwrap_or_else(|| {
         let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());

@@ -37,7 +37,7 @@ pub(crate) enum PatchType {
     Merge,
     /// Kubernetes' own, which knows the lists of built-in kinds.
     Strategic,
-    /// The fields that one manager wants to own.
+    /// The fields that a manager wants to own.
     Apply,
 }
 
@@ -231,7 +231,7 @@ impl Patch {
     }
 }
 
-/// Why a JSON patch was not applied. Kubernetes does not say it; what only this server refuses is said.
+/// The error of a JSON patch that was not applied. Kubernetes gives no cause; limits of this server are named.
 fn unapplied(error: &json::PatchError) -> Box<Status> {
     if !error.is_beyond_limits() {
         return Status::unprocessable();

@@ -28,7 +28,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Messages whose fields are those of the object that they are in.
+/// Messages whose fields belong to the object around them.
 const INLINE: [&str; 5] = [
     "ephemeralContainerCommon",
     "handler",
@@ -65,7 +65,7 @@ fn described(version: &str, kind: &str) -> Option<MessageDescriptor> {
 /// The JSON that a body stands for.
 ///
 /// # Errors
-/// It is malformed (400), or of a kind that is not read in this form (415).
+/// The body is malformed (400), or its kind is not read as protobuf (415).
 pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(Status::bad_request("the body does not begin as a protobuf body does"));
@@ -204,7 +204,7 @@ fn text(message: &DynamicMessage) -> Answer<Option<Value>> {
     serde_json::from_slice(raw).map(Some).map_err(|error| Status::bad_request(error.to_string()))
 }
 
-/// A time as text. One that is not set is an empty message, which would read as 1970.
+/// A time as text. An unset time is an empty message, which would read as 1970.
 fn time(message: &DynamicMessage, format: &str) -> Answer<Option<Value>> {
     let number = |field: &str| {
         let value = message.get_field_by_name(field);

@@ -1,4 +1,4 @@
-//! From an address to what it names.
+//! From an address to its resource.
 
 use std::sync::Arc;
 

@@ -27,12 +27,11 @@ pub(crate) fn document(
     typed(code, encoding.media_type(), text.unwrap_or_default())
 }
 
-/// Marks an answer whose length is not known because it is written while it is read. It is large,
-/// and it has an end.
+/// Marks an answer of unknown length, which is written while it is read. Such an answer is large and finite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed;
 
-/// A list: small ones are written in one piece, large ones as they are read.
+/// A list: small lists are written in one piece, large lists as they are read.
 pub(crate) fn list(written: Written) -> Response<Body> {
     let (encoding, kept) = (written.encoding(), Kept::new(0, written.held()));
     if written.is_small() {
@@ -52,7 +51,7 @@ pub(crate) fn list(written: Written) -> Response<Body> {
     response
 }
 
-/// A Status, with the headers that repeat what it says.
+/// A Status, with the headers that repeat its details.
 pub(crate) fn status(encoding: Encoding, status: &Status) -> Response<Body> {
     let mut response = document(encoding, status.http_code(), status);
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -127,7 +127,7 @@ fn negative(target: &Target, replicas: i64) -> Box<Status> {
     Status::invalid_kind("autoscaling", "Scale", &target.name, &[error])
 }
 
-/// What a Scale that is applied applies to the object itself.
+/// The configuration for the object that an applied Scale stands for.
 ///
 /// # Errors
 /// It is no Scale (400), or is invalid (422).

@@ -69,7 +69,7 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the selection.
     pub(crate) fn bytes(&self) -> usize {
         let texts: usize = self.texts.iter().map(String::capacity).sum();
         self.labels.bytes() + self.fields.bytes() + texts
@@ -99,7 +99,7 @@ impl Selection {
                 .is_ok_and(|stored| self.texts.iter().all(|text| stored.contains(text.as_str())))
     }
 
-    /// Whether this object, as it is served, is meant.
+    /// Whether the selection covers a served object.
     pub(crate) fn selects(&self, resource: &Resource, object: &Value) -> bool {
         self.labels.selects(object)
             && (self.fields.is_empty() || self.fields.matches(&resource.field_labels(object)))

@@ -1,4 +1,4 @@
-//! Which kinds are served at this moment.
+//! The kinds that are served now.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
 
 /// Keeps a [`Registry`] in step with the definitions in the store.
 ///
-/// Asked after a definition was written, it has seen it: who was told that a kind is established
-/// finds it served. That costs a look at the definitions' revisions after any write, and reading
-/// a definition after it changed.
+/// Asked after the write of a definition, it has read the definition: a client that sees a kind as established finds
+/// the kind served. The price is a look at the definitions' revisions after any write, and a parse of each changed
+/// definition.
 #[derive(Clone)]
 pub(crate) struct Served {
     store: Store,

@@ -30,7 +30,7 @@ pub(crate) fn prefix(resource: &Resource, namespace: &str) -> Prefix {
 /// A stored object as it is served.
 ///
 /// # Errors
-/// It cannot be read (500, with its key).
+/// The object is unreadable (500, with its key).
 pub(crate) fn load(resource: &Resource, record: &Record) -> Answer<Value> {
     load_at(resource, &record.key, &record.value, record.revision)
 }
@@ -38,7 +38,7 @@ pub(crate) fn load(resource: &Resource, record: &Record) -> Answer<Value> {
 /// The same from its text and revision.
 ///
 /// # Errors
-/// It cannot be read (500, with its key).
+/// The object is unreadable (500, with its key).
 pub(crate) fn load_at(resource: &Resource, key: &Key, text: &[u8], revision: u64) -> Answer<Value> {
     let mut object = object_at(key, text, revision).map_err(|error| {
         error.tell();
@@ -48,7 +48,7 @@ pub(crate) fn load_at(resource: &Resource, key: &Key, text: &[u8], revision: u64
     Ok(object)
 }
 
-/// What is served of an object that cannot be read when it is deleted.
+/// The served form of an unreadable object at its deletion.
 pub(crate) fn remains(resource: &Resource, record: &Record) -> Value {
     let mut object = store::remains(&record.key, &record.value, record.revision);
     stamp(resource, &mut object);
@@ -61,8 +61,8 @@ pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
     set(object, "kind", resource.kind.as_str());
 }
 
-/// A served object as it is stored, in place of `old` if it is there. Its `metadata.resourceVersion` is
-/// taken out: the write that follows makes it another. Every write comes through here.
+/// A served object in its stored form, in place of `old` if there is one. `metadata.resourceVersion` is removed: the
+/// following write sets it anew. Every write encodes its object here.
 ///
 /// # Errors
 /// It is deeper, larger or more than is stored (422 or 413). Or a webhook would have to convert it (500).

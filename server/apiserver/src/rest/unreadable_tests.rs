@@ -110,7 +110,7 @@ async fn get_list_and_patch_name_the_object_that_cannot_be_read() {
     assert_eq!(server.send("GET", &format!("{MAPS}/fine"), &Value::Null).await.0, 200);
 }
 
-/// Which also shows that only those on the Node are read: an index finds them.
+/// Also shows that only pods of the Node are read: an index finds them.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_read_is_nothing_to_who_asks_for_the_pods_of_another_node() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! GET of a collection that follows its changes.
+//! GET of a collection with `watch`.
 //!
 //! The stream pulls from the store at its reader's pace and holds one event at a time; a reader
 //! that is overtaken by compaction is told so (410) and starts anew.
@@ -252,7 +252,7 @@ impl Api {
     }
 }
 
-/// Bytes of memory that the list takes beside the texts of its objects, which it shares with the store.
+/// Bytes of memory of the list, without the texts of the objects, which the store has anyway.
 fn held(initial: &VecDeque<Record>) -> usize {
     initial.capacity() * size_of::<Record>()
 }
@@ -277,8 +277,7 @@ fn ended_by(error: &HistoryError) -> Bytes {
     line.into()
 }
 
-/// Writes an event. The type comes first, so that readers need not keep the object back until
-/// they know what it is.
+/// Writes an event. The type comes first, so that readers need not buffer the object.
 fn write_line(line: &mut Vec<u8>, kind: &str, object: &Value) {
     line.extend_from_slice(b"{\"type\":\"");
     line.extend_from_slice(kind.as_bytes());
@@ -348,7 +347,7 @@ impl Watcher {
                             self.write(frame, EventType::Added, object);
                         }
                     }
-                    // Without it this is not all that is there, which the end of the first events says.
+                    // An unreadable object ends the watch: the bookmark after the initial events promises all objects.
                     Err(status) => {
                         write_line(frame, "ERROR", &json!(status));
                         self.ended = true;
@@ -426,7 +425,7 @@ impl Watcher {
         }
     }
 
-    /// What an event is to this watch, if it is anything.
+    /// The event for this watch, if any.
     ///
     /// # Errors
     /// The object cannot be read.
@@ -453,7 +452,7 @@ impl Watcher {
                 (transition(false, selects(&object)), object)
             }
             (Change::Put(text), Some(previous)) => {
-                // What ceases to be selected is shown as it was when it still was.
+                // An object that is not selected any more is shown in its last selected state.
                 let (before, after) = (load(&previous.value).ok(), load(text)?);
                 let was = before.as_ref().is_some_and(selects);
                 match (transition(was, selects(&after)), before) {
@@ -465,7 +464,7 @@ impl Watcher {
         Ok(kind.map(|kind| (kind, object)))
     }
 
-    /// Follows a custom kind whose definition changed. One that is gone is shown as it was last.
+    /// Takes in the changed definition of a custom kind. A deleted kind keeps its last definition.
     fn refresh(&mut self) {
         if self.resource.is_custom() {
             let registry = self.served.registry();

@@ -92,7 +92,7 @@ fn wrong_kind(resource: &Resource, sent: &str) -> String {
     )
 }
 
-/// Refuses a custom object that does not say what it is. Built-in kinds need not say it.
+/// Refuses a custom object without its type. Built-in kinds may omit the type.
 ///
 /// # Errors
 /// It has no kind or no apiVersion (400).
@@ -145,7 +145,7 @@ pub(crate) fn decode_sent(
     Ok(object)
 }
 
-/// Refuses a body that is not stored itself, but parts of which are.
+/// Refuses a body with wrong types of which only parts are stored.
 ///
 /// # Errors
 /// A field holds a value of the wrong type (400).
@@ -188,8 +188,8 @@ pub(crate) fn check_name(target: &Target, object: &Value) -> Answer<()> {
     }
 }
 
-/// Makes a new object of a sent one: what the server owns is filled in, the rest is checked. Without an author
-/// it says already who owns its fields.
+/// Makes a new object of a sent object: fills in the server's fields, and checks the rest. Without an author, the
+/// object has its managed fields already.
 ///
 /// # Errors
 /// It is invalid (422), or claims to exist already (500).
@@ -226,8 +226,8 @@ pub(crate) enum Decision {
     Unchanged,
     /// The object is replaced.
     Replace(Value),
-    /// It was the last finalizer of a deleted object: the object goes. The answer shows it as the
-    /// client left it.
+    /// The last finalizer of a deleted object is gone: the object goes. The answer shows the object as the client left
+    /// it.
     Finish(Value),
 }
 
@@ -281,7 +281,7 @@ fn finished(resource: &Resource, object: &Value) -> bool {
     marked && grace == 0 && !held && meta_texts(object, "finalizers").is_empty()
 }
 
-/// Whether the version that the client read, if it named one, is still the current one.
+/// Checks that the version in a client's object, if any, is still current.
 ///
 /// # Errors
 /// It is not (409), is no number (500), or had to be named (422).
@@ -310,7 +310,7 @@ fn check_version(target: &Target, new: &Value, old: &Value) -> Answer<()> {
     Err(Status::stale(resource, &target.name))
 }
 
-/// What is no version (500, as Kubernetes has it).
+/// The error for a malformed version (500, as in Kubernetes).
 pub(crate) fn invalid_version(text: &str) -> Box<Status> {
     Status::unknown(invalid_version_text(text))
 }
@@ -334,7 +334,7 @@ pub(crate) fn write_failure(error: &WriteError) -> Box<Status> {
 /// Who writes, and whether really.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct By<'a> {
-    /// Without it the object says already who owns its fields.
+    /// Without an author, the object has its managed fields already.
     pub(crate) author: Option<&'a Author>,
     /// Everything but the write itself is done.
     pub(crate) dry_run: bool,
@@ -396,8 +396,8 @@ impl Api {
         Err(Status::namespace_terminating(resource, name, &target.namespace))
     }
 
-    /// Changes an object to what `wanted` makes of it. Tried again while others change it, unless
-    /// what `wanted` makes names the version that it is meant for.
+    /// Replaces an object by the result of `wanted`. Tries again after concurrent changes, unless the result of
+    /// `wanted` names its version.
     ///
     /// # Errors
     /// There is no such object, `wanted` refuses, the change is invalid, or a version is stale.

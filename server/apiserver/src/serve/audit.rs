@@ -28,7 +28,7 @@ const REVIEWS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 /// Writes the records. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Audit {
-    /// Apart, so that strangers cannot hide what those do who are known.
+    /// Apart, so that anonymous requests cannot crowd out the records of known users.
     strangers: Arc<Mutex<Budget>>,
     known: Arc<Mutex<Budget>>,
 }
@@ -46,7 +46,7 @@ impl Budget {
         Self { left: BURST, filled: now, suppressed: 0 }
     }
 
-    /// How many records were left out before this one; none if this one is left out, too.
+    /// How many records were dropped before this record; none if this record is dropped, too.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.filled).as_millis() / EVERY.as_millis();
         if passed > 0 {
@@ -69,7 +69,7 @@ pub(super) struct Entry {
     verb: String,
     object: String,
     from: String,
-    /// Whether it is told however it ends.
+    /// Whether the request is recorded whatever its result.
     always: bool,
     collection: bool,
 }
@@ -115,7 +115,7 @@ impl Audit {
         Self { strangers: budget(), known: budget() }
     }
 
-    /// Writes a record of a request that was answered, if it is one that has a record.
+    /// Writes the record of an answered request, if such requests are recorded.
     pub(super) fn record(
         &self,
         entry: &Entry,

@@ -44,7 +44,7 @@ impl Backups {
         Self { context: context.clone(), free: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// Answers a request for a backup, if it is one that was let through.
+    /// Answers an authorized request for a backup; none for other requests.
     pub(super) fn answer(
         &self,
         identity: &Identity,
@@ -91,7 +91,7 @@ impl Backups {
     }
 }
 
-/// What a backup of these objects is of.
+/// The header of a backup of these objects.
 pub(super) fn header(page: &Page, now: jiff::Timestamp) -> Header {
     let system = Key::new("", "namespaces", "", "kube-system");
     let found = page.records.iter().find(|record| record.key == system);

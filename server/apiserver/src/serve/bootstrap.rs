@@ -1,4 +1,4 @@
-//! What every cluster has from its beginning.
+//! The initial objects of every cluster.
 
 use http::StatusCode;
 use serde_json::json;

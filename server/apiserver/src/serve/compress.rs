@@ -17,8 +17,8 @@ const THRESHOLD: u64 = 128 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Large;
 
-/// Marks an answer that is never compressed: what that holds is more than most answers, and only
-/// those who may do everything get so much that it pays.
+/// Marks an answer that is never compressed: a compressor takes more memory than most answers, and only administrators
+/// get answers large enough to pay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plain;
 

@@ -1,4 +1,4 @@
-//! By what requests are counted: who asked, for what, and what came of it. Bounded, whatever clients send.
+//! Counters of requests by client, resource and result. Bounded, whatever clients send.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,9 +16,9 @@ const RESOURCES: usize = 64;
 const SERIES: usize = 4096;
 /// The longest user agent that has a label.
 const LONGEST: usize = 64;
-/// What stands for all that have no label.
+/// The label of everything without a label of its own.
 const OTHER: &str = "other";
-/// What stands for a client that does not say what it is, and for a path that is no resource.
+/// The label of a client without user agent, and of a path without resource.
 const NONE: &str = "none";
 
 /// The verbs there are; anything else is counted as `other`.
@@ -34,7 +34,7 @@ pub(super) struct Answered {
     agent: String,
 }
 
-/// What a request says of itself.
+/// The labels of a request before its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     verb: String,

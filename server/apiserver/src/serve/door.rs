@@ -1,4 +1,4 @@
-//! Who may be connected: places for those who are known, and few for those who are not yet.
+//! Admission of connections: most places are for known clients, few for others.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,10 +36,10 @@ pub(super) struct Door {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// Those who have shown nothing, in the order in which they came.
+    /// Connections without credentials so far, in the order of their arrival.
     strangers: BTreeMap<u64, Stranger>,
     guests: usize,
-    /// Of these, those who are no administrators.
+    /// Guests that are no administrators.
     others: usize,
 }
 
@@ -138,7 +138,7 @@ enum Standing {
     },
 }
 
-/// A connection. Its place is free when this is dropped.
+/// A connection with its place. Dropping the guest frees the place.
 #[derive(Debug)]
 pub(super) struct Guest {
     door: Arc<Door>,

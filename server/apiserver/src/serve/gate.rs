@@ -55,7 +55,7 @@ pub(super) struct Gate {
 enum Class {
     /// Health and version: costs nothing, and must be answered when nothing else is.
     Public,
-    /// A node says that it is there.
+    /// The heartbeat of a node.
     Heartbeat,
     Read,
     Write,
@@ -112,7 +112,7 @@ fn is_heartbeat(identity: &Identity, attributes: &Attributes, headers: &HeaderMa
 
 /// Bytes of memory that a request's head takes.
 fn head_bytes(request: &Request<Body>) -> usize {
-    /// What a header takes beside its texts, as HTTP/2 counts it.
+    /// Overhead of a header, as HTTP/2 counts it.
     const HEADER: usize = 32;
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
@@ -151,7 +151,7 @@ struct Admitted {
     until: Instant,
     _seat: Option<Held>,
     _refusal: Option<Refusal>,
-    /// What its answer keeps.
+    /// Memory that the answer keeps.
     keeping: Mutex<Option<Keeping>>,
 }
 
@@ -277,7 +277,7 @@ impl Gate {
         Status::busy(message).retry_after(RETRY)
     }
 
-    /// How long this request may take: its `timeout`, if that is shorter than what any may.
+    /// The time limit of the request: its `timeout`, up to the general limit.
     fn time_for(&self, request: &Request<Body>) -> Duration {
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let wanted = query.text("timeout").parse::<jiff::SignedDuration>().ok();
@@ -329,7 +329,7 @@ impl Gate {
         permits.ok_or_else(|| self.refuse(Why::Requests, BUSY))
     }
 
-    /// Reads a body in the time that it has. What is beyond the limit is thrown away, but read.
+    /// Reads a body within the time limit. Bytes beyond the size limit are read and thrown away.
     async fn read(
         &self,
         ticket: &Ticket,

@@ -29,8 +29,8 @@ pub struct Limits {
     pub reads: usize,
     /// Writing requests of all others, until their answers are read: kube-apiserver's number.
     pub writes: usize,
-    /// Watches of all others. An eighth of them is what a kubelet with many pods needs, which
-    /// watches each Secret and ConfigMap of its pods; one costs 5 KB, and what it keeps besides.
+    /// Watches of all others. A kubelet with many pods needs an eighth of them, since it watches each Secret and
+    /// ConfigMap of its pods; a watch costs 5 KB and its selectors.
     pub watches: usize,
     /// Bytes of requests of all others, heads and bodies, from their arrival until the request is done.
     pub request_bytes: usize,
@@ -82,14 +82,14 @@ pub(super) const NODE_BODY: usize = 1 << 20;
 pub(super) const SMALL_BODY: usize = 64 << 10;
 /// A heartbeat that is larger takes the way of all other requests.
 pub(super) const HEARTBEAT_BODY: usize = 64 << 10;
-/// Concurrent heartbeats of one node: its Lease and its status, and one more of each after a lost
-/// connection. They take no place that others could have taken.
+/// Concurrent heartbeats of one node: Lease and status, each twice after a lost connection. Heartbeats take no place of
+/// other requests.
 pub(super) const HEARTBEATS: usize = 4;
 
-/// Requests of all others that are worked on at one moment; further ones wait for their turn. Few: an
-/// object that is being changed takes some 50 times its text.
+/// Requests of all others in work at the same time; further requests wait for their turn. Few: an object that is being
+/// changed takes some 50 times its text.
 pub(super) const WORK: usize = 8;
-/// Of these, those of one identity.
+/// The same for one identity.
 pub(super) const OWN_WORK: usize = 2;
 /// Bytes of bodies of all others that are worked on at one moment. A larger one is worked on alone.
 pub(super) const WORK_BYTES: usize = 1 << 20;
@@ -101,9 +101,9 @@ pub(super) const REFUSALS: usize = 32;
 /// How to serve at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Concurrent connections, each of which is an open file. A quarter of them is for those who
-    /// have not shown valid credentials yet. When these are all taken, the next one drops the
-    /// oldest one of the address that has most of them.
+    /// Concurrent connections, each of which is an open file. A quarter of them is for connections without valid
+    /// credentials so far. When that quarter is full, a new connection drops the oldest connection of the address that
+    /// has most.
     pub connections: usize,
 }
 
@@ -119,8 +119,7 @@ impl ServeOptions {
         (self.connections / 4).max(1)
     }
 
-    /// Of these, those of one address that is not this computer: what is behind a loopback address
-    /// is many clients.
+    /// Connections without credentials from one remote address; a loopback address stands for many clients.
     pub(super) fn strangers_of_one(self) -> usize {
         (self.strangers() / 4).max(1)
     }
@@ -135,7 +134,7 @@ impl ServeOptions {
         (self.guests() * 3 / 4).max(1)
     }
 
-    /// Of these, those of one identity.
+    /// Connections with credentials of one identity.
     pub(super) fn guests_of_one(self) -> usize {
         (self.guests() / SHARE).max(1)
     }

@@ -1,4 +1,4 @@
-//! HTTPS: connections, their limits, and how they end.
+//! HTTPS: connections, their limits, and their end.
 
 use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::auth::certificates::ClientCertificate;
 
 /// Concurrent streams on one HTTP/2 connection, each of which may be a watch: Go's number.
 const STREAMS: u32 = 250;
-/// Bytes that one stream may send before they are read: the protocol's own default.
+/// Unread bytes of one stream: the protocol's own default.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// The same for a connection, so that one stream that is not read does not stop the others.
 const CONNECTION_WINDOW: u32 = 128 << 10;
@@ -55,7 +55,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long to wait after the operating system refused a connection, usually for lack of files.
 const REFUSED: Duration = Duration::from_millis(100);
-/// Answers of this length to those who may do everything are not watched over.
+/// Answers up to this length are not supervised for administrators.
 const SMALL: u64 = 64 << 10;
 
 /// What all connections share.
@@ -201,7 +201,7 @@ impl Server {
     }
 }
 
-/// A stream whose end is open, which is a watch: the shutdown ends it.
+/// Ends a watch with the shutdown.
 fn end_with(body: Body, shutdown: CancellationToken) -> Body {
     let stream = body.into_data_stream().take_until(shutdown.cancelled_owned());
     Body::from_stream(stream)

@@ -40,7 +40,7 @@ pub(super) enum Why {
     Kept,
     /// A body did not come in time.
     SlowBody,
-    /// A body is too large for the one who sent it.
+    /// The body is larger than its sender may send.
     LargeBody,
     /// The work took too long.
     SlowRequest,
@@ -139,7 +139,7 @@ impl Metrics {
         registry.register("apiserver_held", help, self.held_family.clone());
     }
 
-    /// Answers `GET /metrics`, if it is that.
+    /// Answers `GET /metrics`; none for other requests.
     pub(super) fn answer(&self, attributes: &Attributes) -> Option<Response<Body>> {
         let Target::Path(path) = &attributes.target else { return None };
         if path != "/metrics" || attributes.verb != "get" {
@@ -161,7 +161,7 @@ impl Metrics {
         self.ended.get_or_create(&Reason { reason }).inc();
     }
 
-    /// What clients hold of this kind.
+    /// The gauge of held amounts of `kind`.
     pub(super) fn held(&self, kind: Kind) -> &Gauge {
         // The array has a place for each kind.
         self.held.get(kind as usize).unwrap_or(&self.strangers)

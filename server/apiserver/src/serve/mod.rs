@@ -75,12 +75,12 @@ pub use limits::{Limits, ServeOptions};
 pub use local::LocalService;
 use pipeline::Pipeline;
 
-/// Where a server keeps its objects, its keys and its tokens.
+/// The place of a server's objects, keys and tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Nowhere: everything ends with the process.
     Memory,
-    /// In this directory, which is created (mode 0700) if it is missing.
+    /// In this directory, which is created (mode 0700) if missing.
     Directory(PathBuf),
 }
 
@@ -255,8 +255,8 @@ impl ApiServer {
         TlsMaterial::open(&self.inner.authority, directory.as_deref(), names, now)
     }
 
-    /// A kubeconfig for `system:admin` at `server`, such as `https://127.0.0.1:16440`. It holds
-    /// the token: keep it private.
+    /// A kubeconfig for `system:admin` at `server`, such as `https://127.0.0.1:16440`. The kubeconfig holds the token:
+    /// keep it private.
     pub fn kubeconfig(&self, tls: &TlsMaterial, server: &str) -> String {
         kubeconfig::render(server, tls.authority_pem(), self.admin_token())
     }

@@ -65,7 +65,7 @@ struct Answering {
     progress: Mutex<Instant>,
     /// Frames that the connection has.
     waiting: AtomicUsize,
-    /// Its end is that of the answer.
+    /// Dropped with the answer, which signals its end.
     _done: oneshot::Sender<Infallible>,
 }
 
@@ -142,7 +142,7 @@ impl Drop for Part {
     }
 }
 
-/// A body that knows what of it is under way.
+/// A body that tracks its bytes under way.
 pub(super) struct Outflow {
     inner: Body,
     rest: Bytes,

@@ -1,4 +1,4 @@
-//! The way of a request: who, may they, and then to whom it belongs.
+//! The way of a request: authentication, authorization, then its handler.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -47,13 +47,13 @@ pub(super) struct Pipeline {
 /// Where a request comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// This process: it is known who asks.
+    /// This process: the identity is given.
     Process(Identity),
     /// A connection: the certificate that was shown on it and the request's own credentials count.
     Connection(Visit),
 }
 
-/// A connection as its requests see it.
+/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Visit {
     pub(super) guest: Arc<Guest>,
@@ -148,7 +148,7 @@ impl Pipeline {
         *who = Some(identity.clone());
         refuse_impersonation(request.headers())?;
         let ticket = self.gate.admit(&visit.guest, &identity, &attributes, &request)?;
-        // Before the body: who may not do this need not send it.
+        // Before the body is read: a forbidden request need not send it.
         self.auth.check(&identity, &attributes)?;
         let done = async {
             let (_turn, request) = self.gate.turn(&ticket, &identity, request).await?;

@@ -1,4 +1,4 @@
-//! What each identity holds, and all of them together.
+//! Counts of held amounts, for each identity and for all together.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// A limit of all, of which one has its share.
+    /// A limit for all; one identity has its share.
     fn shared(all: usize) -> Self {
         Self { each: (all / SHARE).max(1), all }
     }
@@ -60,7 +60,7 @@ impl Counts {
     }
 }
 
-/// Finds the tenant of a name. Clones are the same one. It has those who hold something, and no others.
+/// Finds the tenant of a name. Clones are the same one. The book has tenants that hold something, and no others.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger(Arc<Book>);
 
@@ -72,7 +72,7 @@ struct Book {
     limits: Limits,
 }
 
-/// One identity and what it holds.
+/// An identity and its held amounts.
 pub(super) struct Tenant {
     name: String,
     /// Limited in number and bytes; administrators are not.
@@ -142,7 +142,7 @@ impl Tenant {
             || (self.held.get(kind) < quota.each && self.book.limited.get(kind) < quota.all)
     }
 
-    /// Takes one more if that stays within the limit.
+    /// Takes one more, if the limits allow that.
     pub(super) fn try_take(self: &Arc<Self>, kind: Kind) -> Option<Held> {
         let quota = self.quota(kind);
         if !self.limited {
@@ -167,7 +167,7 @@ impl Tenant {
     }
 }
 
-/// Something that is held until this is dropped.
+/// An amount that is held until dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     tenant: Arc<Tenant>,

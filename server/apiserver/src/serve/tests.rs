@@ -1,5 +1,4 @@
-//! What those get who are no administrators, and what the audit says of them: requests as the
-//! listener hands them on.
+//! The limits of clients without administrator rights, and their audit: requests as the listener hands them on.
 
 use std::{
     fmt::{Debug, Write as _},

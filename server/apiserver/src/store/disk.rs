@@ -27,7 +27,7 @@ pub(super) const META_FORMAT: &str = "format";
 pub(super) const META_UID: &str = "uid";
 pub(super) const META_COMPACTED: &str = "compacted";
 
-/// The format that this program reads and writes.
+/// The format version of the log.
 pub(super) const FORMAT: u64 = 1;
 /// Memory that redb may use for pages; every current object is in memory anyway.
 const CACHE_BYTES: usize = 16 << 20;
@@ -111,8 +111,8 @@ pub(super) fn builder() -> redb::Builder {
     builder
 }
 
-/// Makes an empty log. It gets its name when it is whole, so that an empty file of that name is
-/// never ours; one that another process makes meanwhile is left as it is.
+/// Makes an empty log. The file gets its name when complete, so that an empty file of that name is never ours; a file
+/// that another process makes meanwhile is left alone.
 fn create(path: &Path) -> Result<(), OpenError> {
     let io = |source| OpenError::Io { path: path.into(), source };
     let temporary = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
@@ -160,7 +160,7 @@ fn restrict(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
 }
 
-/// Reads what the log says about itself, after writing it into a new one.
+/// Reads the metadata of the log; a new log gets them first.
 fn initialize(database: &Database) -> Result<(u64, Opened), StorageError> {
     let transaction = database.begin_write()?;
     let read = {

@@ -11,7 +11,7 @@ pub enum OpenError {
         /// The store's file.
         path: PathBuf,
     },
-    /// The file was written by a version of this program that this one does not know.
+    /// A version of this program that this version does not know wrote the file.
     #[error("{} has format {found}, this program reads format {supported}; use the program that wrote it", path.display())]
     Version {
         /// The store's file.
@@ -26,7 +26,7 @@ pub enum OpenError {
     Corrupt {
         /// The store's file.
         path: PathBuf,
-        /// What exactly was wrong with it.
+        /// The exact fault.
         source: StorageError,
     },
     /// The file holds nothing at all, which no file of ours does.
@@ -72,7 +72,7 @@ pub enum StorageError {
     /// A row of the log is not what was written.
     #[error("revision {revision} of the log is damaged")]
     Row {
-        /// The revision whose row it is.
+        /// The revision of the row.
         revision: u64,
     },
     /// The store was closed while it was being read.
@@ -81,7 +81,7 @@ pub enum StorageError {
     /// What is on the disk after a failure does not go on where the log was.
     #[error("the log on the disk is not the one that was written: {found}")]
     Diverged {
-        /// What is not as it was.
+        /// The difference from the log.
         found: &'static str,
     },
 }
@@ -95,7 +95,7 @@ impl StorageError {
         matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// What happened and what to do, in one line.
+    /// The error and its remedy in one line.
     pub(super) fn told(&self) -> String {
         if self.is_full() {
             return "the disk of the store is full: reads go on, and writes do as soon as there is \

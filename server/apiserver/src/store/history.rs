@@ -18,11 +18,11 @@ const BATCH_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) events: Vec<SharedEvent>,
-    /// They are all that there are up to here. No events and no progress: there is nothing new.
+    /// The events are complete up to this revision. Without events and progress there is nothing new.
     pub(super) reached: u64,
 }
 
-/// What a task that read history found.
+/// The result of a task that read history.
 pub(super) fn finished(
     read: Result<Result<Batch, HistoryError>, JoinError>,
 ) -> Result<Batch, HistoryError> {

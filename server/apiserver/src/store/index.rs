@@ -9,9 +9,9 @@ use super::{Key, Prefix};
 /// A field that objects are found by.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    /// What the keys of its objects begin with.
+    /// The prefix of the keys.
     range: &'static str,
-    /// What selectors call it.
+    /// The names of the field in selectors.
     labels: &'static [&'static str],
     value: Value,
 }

@@ -17,7 +17,7 @@ impl Key {
         Self(format!("{group}/{resource}/{namespace}/{name}").into())
     }
 
-    /// The key that this text is, if it is one: with four parts, a resource and a name.
+    /// Parses a key: four parts, with a resource and a name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let key = Self(text.into());
         let four = text.split('/').count() == 4;

@@ -33,7 +33,7 @@ impl Room {
     }
 }
 
-/// What a log holds when it is opened.
+/// The state of a log at its opening.
 #[derive(Debug)]
 pub(super) struct Opened {
     /// Identifies this log for ever, whatever happens to the process.
@@ -49,8 +49,8 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     /// Adds rows in order; on return they survive a power cut.
     fn append(&self, rows: &[Row]) -> Result<(), StorageError>;
 
-    /// Up to `limit` rows after revision `after`, in order, the last of them the one with which their objects have
-    /// this many bytes.
+    /// Up to `limit` rows after revision `after`, in order; ends with the row that brings the size of the objects to
+    /// `bytes`.
     fn read(&self, after: u64, limit: usize, bytes: usize) -> Result<Vec<Row>, StorageError>;
 
     /// The row of one revision, if it is still there.
@@ -68,7 +68,7 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     fn close(&self);
 }
 
-/// The revisions that a compaction of a row removes: the one that it replaces, and itself if it is a deletion.
+/// Revisions that the compaction of a row removes: the replaced revision, and the row's own if it is a deletion.
 pub(super) fn superseded(
     revision: u64,
     previous: u64,

@@ -53,7 +53,7 @@ pub enum Backend {
     /// Nowhere: the objects end with the process. Uses no thread and no wall clock, so a test on
     /// a paused runtime is deterministic.
     Memory,
-    /// In this file, which is created if it is missing.
+    /// In this file, which is created if missing.
     File(PathBuf),
 }
 
@@ -107,7 +107,7 @@ impl Store {
         self.shared.state().compacted
     }
 
-    /// One object, as it is now.
+    /// The current state of an object.
     pub fn get(&self, key: &Key) -> Option<Record> {
         self.shared.state().get(key).cloned()
     }
@@ -129,8 +129,8 @@ impl Store {
         self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision).await
     }
 
-    /// The objects of a range after `after` that may have this value in this field, as they are now: all that have it, and
-    /// few others. None if there is no index for it, or if now is not the revision `at`.
+    /// The current objects of a range after `after` that may have this value in the field: all matching objects, and few
+    /// others. None if the field has no index, or if the current revision is not `at`.
     pub(crate) fn list_by(
         &self,
         prefix: &Prefix,
@@ -166,7 +166,7 @@ impl Store {
                 return Arc::clone(reason);
             }
             if health.changed().await.is_err() {
-                // the sender is in what this handle holds
+                // this handle holds the sender
                 std::future::pending::<()>().await;
             }
         }

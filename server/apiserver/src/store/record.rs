@@ -1,4 +1,4 @@
-//! What is read from the store, and what is asked of it.
+//! Requests to the store, and their results.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::Key;
 
-/// One object at one revision.
+/// An object at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Where it lives.
     pub key: Key,
-    /// The revision that wrote it; clients see it as `metadata.resourceVersion`.
+    /// The revision of the last write; clients see it as `metadata.resourceVersion`.
     pub revision: u64,
     /// The object as JSON text, without `metadata.resourceVersion`.
     pub value: Bytes,
@@ -27,7 +27,7 @@ pub struct Record {
 pub struct Unreadable {
     /// Where it lives.
     pub key: Key,
-    /// The revision that wrote it.
+    /// The revision of the last write.
     pub revision: u64,
     /// What the reader says.
     pub why: String,
@@ -47,15 +47,14 @@ impl Record {
         object_at(&self.key, &self.value, self.revision)
     }
 
-    /// The same for those who can do nothing about an object that cannot be read but leave it alone. It
-    /// is told in the log, once.
+    /// As [`Self::object`], for callers that can only skip an unreadable object. The log reports each such object once.
     pub fn readable(&self) -> Option<Value> {
         self.object().inspect_err(Unreadable::tell).ok()
     }
 }
 
 impl Unreadable {
-    /// Tells it in the log, unless it was told.
+    /// Logs the error, unless logged before.
     pub fn tell(&self) {
         let mut told = TOLD_OF.lock();
         if told.len() < TOLD && told.insert((self.key.clone(), self.revision)) {
@@ -81,8 +80,8 @@ pub fn object_at(key: &Key, value: &[u8], revision: u64) -> Result<Value, Unread
     Ok(object)
 }
 
-/// What is known of an object even if it cannot be read: enough to say that it is gone. Of a text that is
-/// only too deep, `metadata` is read; what stands beside it is skipped, which recurses over nothing.
+/// The known part of an object, even if unreadable: enough to report its deletion. Of a text that is too deep,
+/// `metadata` is read; the rest is skipped without recursion.
 pub fn remains(key: &Key, value: &[u8], revision: u64) -> Value {
     #[derive(Default, Deserialize)]
     struct Head {
@@ -135,12 +134,11 @@ impl Change {
 /// One entry of the revision log, as watchers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its place in the one order of all changes. Revisions are dense: each change is the
-    /// previous revision plus one.
+    /// The position in the order of all changes. Revisions are dense: each change is the previous revision plus one.
     pub revision: u64,
     /// The object that changed.
     pub key: Key,
-    /// What happened to it.
+    /// The change of the object.
     pub change: Change,
     /// The object before, if there was one: a selector watch needs it to tell an object that
     /// starts or stops to match.

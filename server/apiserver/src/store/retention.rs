@@ -57,8 +57,8 @@ impl Gauge {
     const MARK_BYTES: u64 = 4 << 20;
     /// The most marks of history that an earlier process left.
     const MARKS_LEFT: u64 = 4096;
-    /// Marks that one compaction takes, so that no commit waits long for it; more than one, so
-    /// that compaction is faster than growth.
+    /// Marks that one compaction takes: few, so that no commit waits long; more than one, so that compaction is faster
+    /// than growth.
     const MARKS_AT_ONCE: usize = 4;
 
     /// History that an earlier process left counts as written now and its bytes as spread evenly: the log

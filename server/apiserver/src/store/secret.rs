@@ -17,7 +17,7 @@ const PRIVATE_DIRECTORY: u32 = 0o700;
 /// Permissions of a file that holds a secret.
 const PRIVATE_FILE: u32 = 0o600;
 
-/// A text that must not appear in logs: its `Debug` shows nothing of it.
+/// A text that must not appear in logs: `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -151,7 +151,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| sync_name(path));
     if written.is_err() {
-        // what is left of it says nothing that the error does not
+        // the error is reported already, whatever happens to the temporary file
         fs::remove_file(&temporary).ok();
     }
     written
@@ -166,7 +166,7 @@ pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     fs::File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// A new file that only its owner can read.
+/// Creates a file that only its owner can read.
 ///
 /// # Errors
 /// There is something of this name, be it a link (`O_EXCL` follows none).
@@ -174,8 +174,8 @@ pub(crate) fn create_private(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE_FILE).open(path)
 }
 
-/// Creates a directory that only its owner can enter, or checks one that is there: a user who can
-/// write it can put files of their own where ours are looked for.
+/// Creates a private directory, or checks an existing one: a user who can write the directory can put files in the
+/// place of ours.
 ///
 /// # Errors
 /// It is a link or no directory, belongs to another user, or others can write it: the text names
@@ -197,7 +197,7 @@ pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     check_mode(path, &found, 0o022, "can be written by others", "700")
 }
 
-/// What is at `path` itself; links are not followed.
+/// The metadata of `path`, without following links.
 fn look(path: &Path) -> io::Result<Option<fs::Metadata>> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),

@@ -21,7 +21,7 @@ use super::{
 /// and how long the last of them waits.
 pub(super) const BATCH: usize = 256;
 
-/// One write that waits for its commit.
+/// A write that waits for its commit.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) key: Key,
@@ -70,7 +70,7 @@ struct Committer {
 pub(super) struct Shared {
     pub(super) log: Box<dyn Log>,
     pub(super) uid: uuid::Uuid,
-    /// Whose turn it is to read what is older than memory reaches.
+    /// Turns of readers of history that is not in memory.
     pub(super) turns: Semaphore,
     state: RwLock<State>,
     committer: Mutex<Committer>,

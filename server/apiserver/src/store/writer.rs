@@ -54,8 +54,8 @@ impl Writer {
         result.await.unwrap_or(Err(WriteError::Closed))
     }
 
-    /// Has the writer look whether a failed log can be written again. It is no loss if it has so
-    /// much to do that this does not fit: a write makes it look, too.
+    /// Has the writer check whether a failed log can be written again. A full queue drops the message without harm: the
+    /// next write makes the writer check, too.
     pub(super) fn repair(&self) {
         if let Self::Thread(queue) = self {
             queue.try_send(Message::Repair).ok();
@@ -93,7 +93,7 @@ pub(super) async fn open(options: StoreOptions) -> Result<Store, OpenError> {
     }
 }
 
-/// A store in memory that begins with this state.
+/// A store in memory with this initial state.
 pub(super) fn in_memory(state: State, retention: Retention) -> Store {
     let opened = Opened { uid: uuid::Uuid::new_v4(), compacted: state.compacted, history: 0 };
     let shared = Shared::new(Box::new(MemoryLog::default()), &opened, state, retention);

@@ -22,7 +22,7 @@ pub(super) const SKEW: SignedDuration = SignedDuration::from_hours(24);
 const NAME: &str = "embedded API server authority";
 const FILE: &str = "authority.json";
 
-/// The authority that signs the server's certificate and those of its clients.
+/// The authority that signs the certificates of the server and its clients.
 pub(crate) struct Authority {
     kept: Kept,
 }
@@ -39,12 +39,12 @@ impl Authority {
     pub(crate) fn open(directory: Option<&Path>, now: Timestamp) -> Result<Self, PkiError> {
         match read(directory, FILE)? {
             Some(kept) if kept.is_fresh(now) => Self::of(kept),
-            // Also one that cannot be used: nobody could trust what it signed.
+            // Also in place of an unusable authority: nobody could trust certificates that it signed.
             Some(_) | None => Ok(Self { kept: write(directory, FILE, new(now)?)? }),
         }
     }
 
-    /// The authority that its file holds as `text`, to try it.
+    /// Parses the file of an authority, to try it.
     pub(crate) fn read(text: &str) -> Result<Self, PkiError> {
         Self::of(parse(FILE, text)?)
     }
@@ -68,7 +68,7 @@ impl Authority {
         &self.kept.certificate
     }
 
-    /// When the authority ends. Nothing that it signs is good for longer.
+    /// When the authority's certificate expires. No signed certificate is valid for longer.
     pub(super) fn expires(&self) -> Timestamp {
         self.kept.expires
     }

@@ -40,7 +40,7 @@ impl PkiError {
     }
 }
 
-/// A certificate with its key, as it is kept.
+/// A stored certificate with its key.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Kept {
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     pub(super) expires: Timestamp,
     /// The names it is good for; none for an authority.
     pub(super) names: Vec<String>,
-    /// The certificate that signed it; none for an authority.
+    /// The signing certificate; none for an authority.
     pub(super) signed_by: Option<String>,
 }
 

@@ -89,9 +89,8 @@ impl TlsMaterial {
         Ok(Arc::new(CertifiedKey::from_der(vec![certificate], key, provider)?))
     }
 
-    /// TLS with this certificate, and with later ones when it is about to expire. A client may
-    /// show a certificate of the same authority; one that is of another, or not valid by `clock`,
-    /// ends the handshake.
+    /// TLS with the server's certificate, which is renewed before it expires. A client may show a certificate of the
+    /// same authority; a certificate of another authority, or not valid by `clock`, ends the handshake.
     pub(crate) fn server_config(&self, clock: Clock) -> Result<ServerConfig, PkiError> {
         let authority = CertificateDer::from_pem_slice(self.authority_pem().as_bytes())
             .map_err(|_| PkiError::Damaged { file: FILE })?;
@@ -124,7 +123,7 @@ struct Renewed {
 struct Current {
     tls: TlsMaterial,
     shown: Arc<CertifiedKey>,
-    /// Not before this time is it tried again to renew it.
+    /// Before this time the renewal is not tried again.
     again: Timestamp,
 }
 

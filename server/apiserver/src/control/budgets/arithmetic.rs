@@ -48,7 +48,7 @@ impl Pod {
         &self.metadata.labels
     }
 
-    /// The owner that manages it, if it is managed.
+    /// The controller among the owners.
     pub(super) fn controller(&self) -> Option<&Owner> {
         self.metadata.owner_references.iter().find(|owner| owner.controller == Some(true))
     }

@@ -51,7 +51,7 @@ impl Plane {
         if text(&object, "/metadata/uid") != owner.uid {
             return None;
         }
-        // Once: a ReplicaSet may say that it is its own owner.
+        // Not twice: a ReplicaSet may name itself as owner.
         if owner.kind == "ReplicaSet"
             && let Some(deployment) = controller(&object).filter(|one| one.kind != "ReplicaSet")
         {

@@ -72,7 +72,7 @@ impl Budgets {
             .collect()
     }
 
-    /// The status as it should be now, and when it will change by itself.
+    /// The current status, and the time of its next change without an event.
     fn status(
         &self,
         namespace: &str,

@@ -1,10 +1,10 @@
-//! What should happen to one object.
+//! Decides the next action for an object.
 
 use super::graph::{Graph, Node, Owner, Uid};
 
 /// Holds an object until its blocking dependents are gone.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// Holds an object until its dependents have lost their references to it.
+/// Holds an object until its dependents have dropped their references to the object.
 pub(super) const ORPHAN: &str = "orphan";
 
 /// What happens to an object's dependents when it is deleted.
@@ -25,7 +25,7 @@ impl Policy {
     }
 }
 
-/// What to do with one object.
+/// The action for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Nothing.
@@ -36,14 +36,14 @@ pub(super) enum Action {
     Disown { uid: Uid, owners: Vec<Uid> },
     /// Take a finalizer of the collector off it.
     Release { uid: Uid, finalizer: &'static str },
-    /// Take the references to it out of its dependents, then its orphan finalizer off it.
+    /// Remove the references to the object from its dependents, then its orphan finalizer.
     Orphan { uid: Uid, dependents: Vec<Uid> },
 }
 
-/// How one owner stands to its dependent.
+/// The state of an owner, for its dependent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It is there: it keeps the dependent.
+    /// The owner exists: it keeps the dependent.
     Solid,
     /// It is being deleted in the foreground and waits for this dependent.
     Waiting,
@@ -191,7 +191,7 @@ mod tests {
             "blockOwnerDeletion": true})
     }
 
-    /// A ConfigMap in `ns` whose uid is its name.
+    /// A ConfigMap in `ns` whose uid equals its name.
     fn map(name: &str, owners: &[&str], finalizer: Option<&str>) -> (Key, Value) {
         let mut metadata = json!({"name": name, "namespace": "ns", "uid": name,
             "ownerReferences": owners.iter().map(|name| owner(name)).collect::<Vec<_>>()});

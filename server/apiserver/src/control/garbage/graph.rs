@@ -11,7 +11,7 @@ pub(super) use super::super::Owner;
 /// The uid of an object.
 pub(super) type Uid = String;
 
-/// What matters of one object.
+/// The part of an object that garbage collection needs.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) key: Key,
@@ -82,9 +82,8 @@ impl Graph {
         self.uids.values().cloned().collect()
     }
 
-    /// Takes over an object's new state and returns whom it may concern: itself, its dependents
-    /// if it is being deleted, its owners, which may wait for what has changed, and those that
-    /// waited for what could not be read.
+    /// Takes in the new state of an object and returns concerned objects: itself, its dependents if it is being
+    /// deleted, its owners, which may wait for the change, and objects that waited for unreadable ones.
     pub(super) fn put(&mut self, key: &Key, value: &[u8]) -> Vec<Uid> {
         // What stands beside the metadata is skipped, however deep it is.
         let Ok(Stored { api_version, kind, metadata }) = serde_json::from_slice(value) else {
@@ -135,8 +134,8 @@ impl Graph {
         self.dependents.values().flatten().map(|(_, uid)| uid.clone()).collect()
     }
 
-    /// Forgets an object and returns whom that may concern: its dependents, its owners, and those that waited for
-    /// what could not be read.
+    /// Forgets an object and returns concerned objects: its dependents, its owners, and objects that waited for
+    /// unreadable ones.
     pub(super) fn remove(&mut self, key: &Key) -> Vec<Uid> {
         let mut concerned = self.read_again(key);
         let Some(uid) = self.uids.remove(key) else { return concerned };

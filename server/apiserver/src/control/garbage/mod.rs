@@ -1,6 +1,6 @@
 //! Garbage collection by ownerReferences.
 //!
-//! `graph` knows who owns whom; `decide` says what should happen to one object; here it is done.
+//! `graph` has the owners and dependents; `decide` chooses the action for an object; this module acts.
 
 mod decide;
 mod graph;

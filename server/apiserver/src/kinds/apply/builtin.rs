@@ -21,7 +21,7 @@ pub(super) const FIXED: &[&str] = &[
     "source",
 ];
 
-/// Types that are one value.
+/// Types that are atomic.
 const ATOMIC: &[&str] = &[
     "core.v1.ConfigMapKeySelector",
     "core.v1.FileKeySelector",

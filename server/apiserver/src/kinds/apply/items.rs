@@ -15,7 +15,7 @@ pub(crate) enum Items {
     Keyed(Vec<Key>),
 }
 
-/// A field that tells items apart, and what it is where it is left out.
+/// A key of list items, and its default.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(super) name: String,

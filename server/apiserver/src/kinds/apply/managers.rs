@@ -1,10 +1,10 @@
-//! `metadata.managedFields`: who set which fields, when and how.
+//! `metadata.managedFields`: managers, their fields, and how and when they set them.
 
 use serde_json::{Map, Value, json};
 
 use super::set::FieldSet;
 
-/// Entries of clients that do not apply; the oldest beyond them become one.
+/// Entries of managers that do not apply; the oldest entries beyond this number are merged into one.
 const MOST_UPDATERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 

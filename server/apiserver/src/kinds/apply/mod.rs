@@ -1,6 +1,6 @@
-//! Who owns which field: server-side apply, and what other writes leave in `metadata.managedFields`.
+//! Ownership of fields: server-side apply, and the effect of other writes on `metadata.managedFields`.
 //!
-//! * `set`: sets of fields, as `fieldsV1` writes them. `managers`: who has which.
+//! * `set`: sets of fields, as `fieldsV1` writes them. `managers`: the owners of fields.
 //! * `types`: which lists are merged, of schemas and (`builtin`) of built-in kinds; `items`: and by what.
 //! * `walk`: what a value has, what is different, what a merge and a removal leave.
 //!
@@ -60,7 +60,7 @@ const NOBODYS: [&str; 10] = [
 
 /// The manager of what there was before anyone applied.
 const BEFORE: &str = "before-first-apply";
-/// The manager whose annotation says what it applied before it applied on the server.
+/// The manager whose annotation has the configuration of client-side apply.
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -73,7 +73,7 @@ pub(crate) struct Author {
     pub(crate) now: String,
 }
 
-/// The objects that are written, and through which address.
+/// The kind of the written objects, and the address of the write.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes<'a> {
     pub(crate) of: &'a Type,
@@ -81,7 +81,7 @@ pub(crate) struct Writes<'a> {
     /// The subresource, or the empty text.
     pub(crate) part: &'static str,
     pub(crate) scope: Scope,
-    /// Whether it is kept who made a new object.
+    /// Whether a new object gets managers.
     pub(crate) tracks_new: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Refusal {
     Conflicts(Vec<(String, String)>),
     /// What is applied does not fit the types.
     Malformed(Vec<String>),
-    /// What is applied says who owns fields.
+    /// The applied configuration has managed fields.
     NamesManagers,
 }
 
@@ -127,7 +127,7 @@ impl Writes<'_> {
         changes
     }
 
-    /// Notes in `new` who changed what of `old`, or who made it.
+    /// Notes the author in `new` as manager of the changed fields.
     pub(crate) fn update(&self, old: Option<&Value>, new: &mut Value, author: &Author) {
         // a client that writes a part of an object does not write who wrote the rest
         let sent = if self.part.is_empty() { managers::read(new) } else { Listed::Nothing };
@@ -258,7 +258,8 @@ impl Writes<'_> {
         for entry in &managers.0 {
             owned.add(&entry.fields);
         }
-        // what goes with it and is not owned, and of that what it applied itself
+        // removing a field removes the fields below: keep whatever survives or is owned, and remove only fields of the
+        // last apply
         let mut kept = named(&walk::collect(self.of, &without(&last)));
         kept.add(&named(&owned));
         let kept = named(&walk::collect(self.of, &without(&there.minus(&kept))));
@@ -284,7 +285,7 @@ impl Writes<'_> {
     }
 }
 
-/// Gives a manager that does not apply what it changed.
+/// Gives changed fields to a manager that does not apply.
 fn took(managers: &mut Managers, me: &Manager, changes: &Changes, author: &Author) {
     for entry in &mut managers.0 {
         entry.fields.subtract(&changes.set);

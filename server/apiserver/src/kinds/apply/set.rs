@@ -13,7 +13,7 @@ pub(crate) struct FieldSet {
     pub(super) children: BTreeMap<String, Self>,
 }
 
-/// What stands for the path itself where it has fields below it.
+/// Stands for the path itself beside fields below the path.
 const ITSELF: &str = ".";
 
 /// Levels of a set that are read: those of a body, and no object is deeper.

@@ -145,7 +145,7 @@ fn who_set_the_fields_is_forgotten_on_request_and_then_not_noted() {
     later["spec"]["size"] = json!(2);
     writes(&of).update(Some(&new), &mut later, &author("two"));
     assert_eq!(later["metadata"].get("managedFields"), None);
-    // who applies then meets the one who was there before
+    // a later apply then conflicts with the manager before it
     let refused = apply(Some(&later), json!({ "size": 3 }), "one", false).unwrap_err();
     let before = "\"before-first-apply\" using x.io/v1".to_owned();
     assert_eq!(refused, Refusal::Conflicts(vec![(before, ".spec.size".to_owned())]));
@@ -212,7 +212,8 @@ fn spec(part: &'static str) -> impl Strategy<Value = Value> {
     })
 }
 
-/// An empty structure is a field of its own: its owner keeps it, as upstream, though it is gone with its last field.
+/// A structure with fields. Upstream, an empty structure is a field of its own: its owner keeps the field, though the
+/// structure goes with its last field.
 fn filled(part: &'static str) -> impl Strategy<Value = Value> {
     spec(part).prop_filter("a spec with fields", |spec| *spec != json!({}))
 }

@@ -1,4 +1,4 @@
-//! The types of fields, as far as it matters who owns what: which lists are merged, and by which keys.
+//! The types of fields, as far as ownership needs them: which lists are merged, and by which keys.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -45,7 +45,7 @@ pub(crate) struct Fields {
     pub(super) other: Option<Box<Type>>,
     /// The whole is one value.
     pub(super) atomic: bool,
-    /// Structures that are always there, be they empty.
+    /// Structures that are always present, even if empty.
     pub(super) fixed: &'static [&'static str],
 }
 
@@ -114,7 +114,7 @@ impl Type {
     }
 }
 
-/// Every object has these, whatever its schema says.
+/// Adds the fields of every object, whatever its schema says.
 fn envelope(fields: &mut Fields) {
     for name in ["apiVersion", "kind"] {
         fields.known.insert(name.to_owned(), Type::Scalar(Scalar::Text));

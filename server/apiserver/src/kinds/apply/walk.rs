@@ -1,4 +1,4 @@
-//! Walks over values and their types: which fields there are, what changed, what a merge and a removal leave.
+//! Walks over values and their types: collects fields, compares, merges and removes.
 //!
 //! Each calls itself once for each level of the values, which are bounded where they were read.
 
@@ -256,7 +256,7 @@ pub(super) fn remove(of: &Type, value: &Value, gone: &FieldSet) -> Option<Value>
     }
 }
 
-/// The set with each structure in it that has a field in it.
+/// The set, with every structure that has a field in the set.
 pub(super) fn with_structures(of: &Type, set: &FieldSet) -> FieldSet {
     let children = set.children.iter().map(|(step, below)| {
         let name = step.strip_prefix("f:");
@@ -292,7 +292,7 @@ pub(super) fn settle(of: &Type, set: &mut FieldSet) {
     }
 }
 
-/// What is wrong with a value that is applied, with the path to it.
+/// The type errors of an applied value, with their paths.
 pub(super) fn check(of: &Type, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     check_at(of, value, &mut String::new(), &mut errors);

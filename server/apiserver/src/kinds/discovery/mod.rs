@@ -79,7 +79,7 @@ pub(crate) fn answer(registry: &Registry, path: &str, accept: Option<&str>) -> F
     Found::Document(Document { content_type: "application/json".to_owned(), etag: None, bytes })
 }
 
-/// A group and its versions, the preferred one first.
+/// A group with its versions, the preferred version first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) name: String,

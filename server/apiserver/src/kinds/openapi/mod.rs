@@ -48,7 +48,7 @@ fn documents_in(registry: &Registry) -> &Documents {
     registry.documents().get_or_init(|| documents(registry))
 }
 
-/// The index. Its content type is what kube-apiserver sends, not what it is.
+/// The index of documents. The content type is the one that kube-apiserver sends, although the content is plain JSON.
 fn index(documents: &Documents) -> Document {
     let paths: Map<String, Value> = documents
         .iter()

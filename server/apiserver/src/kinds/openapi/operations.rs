@@ -1,4 +1,4 @@
-//! Paths and what can be done at them.
+//! Paths and their operations.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! The schemas that a document carries: those of its kinds and all that they refer to.
+//! The schemas of a document: its kinds and everything that they refer to.
 
 use std::collections::BTreeMap;
 

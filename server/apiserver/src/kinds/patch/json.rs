@@ -10,7 +10,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One step of a patch, as it is sent. `op` stays text: an unknown one is found when it is applied.
+/// A step of a patch, as sent. `op` stays text: the application of the patch refuses an unknown `op`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Operation {
     op: String,
@@ -28,8 +28,8 @@ const COPIES_LIMIT: usize = 3 << 20;
 /// Parts that one pointer may have: more than twice the depth of any object.
 const PARTS_LIMIT: usize = 256;
 
-/// How deep a patch may make an object: what `serde_json` reads. How deep an object may be that is stored
-/// is checked when it is; this keeps everything before that from meeting a deeper one.
+/// The deepest object that a patch may make: the limit of `serde_json`. The depth of a stored object is checked at the
+/// write; this limit protects the steps before the write.
 const DEPTH_LIMIT: usize = 127;
 
 /// Steps that one patch may take; a step looks at a part of a pointer or at a value, or moves an item of a

@@ -37,7 +37,7 @@ pub(super) fn default(object: &mut Value) {
     sync_addresses(object);
 }
 
-/// A pod has one address in `podIP` and all of them, that one first, in `podIPs`.
+/// Keeps `podIP` equal to the first of `podIPs`.
 fn sync_addresses(object: &mut Value) {
     let Some(status) = object.get_mut("status") else { return };
     let address = text(status, "/podIP").to_owned();

@@ -30,16 +30,16 @@ enum Shape {
     Map(Box<Self>),
     List(Box<Self>),
     Leaf(Leaf),
-    /// Any JSON: it is kept as it is.
+    /// Any JSON, stored unchanged.
     Any,
 }
 
-/// A structure: its fields, and which of them are never left out.
+/// A structure: its fields, and the required ones among them.
 #[derive(Debug, Default)]
 struct Structure {
     fields: BTreeMap<String, Shape>,
     required: Vec<String>,
-    /// Fields that are shown although they are not set, with their empty values.
+    /// Fields that are shown with empty values when unset.
     shown: &'static [(&'static str, &'static str)],
     pointers: &'static [&'static str],
 }

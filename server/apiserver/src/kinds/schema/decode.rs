@@ -1,4 +1,4 @@
-//! What a sent object has that its kind does not.
+//! Fields of a sent object that its kind does not have.
 
 use std::fmt;
 

@@ -75,7 +75,7 @@ pub(crate) enum Additional {
 /// How the items of a list are told apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
-    /// They are not: the list is one value.
+    /// The list is atomic.
     #[default]
     Atomic,
     /// By their value.
@@ -84,7 +84,7 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// What a value must fulfil beyond its type.
+/// Limits of a value beyond its type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) enumeration: Option<Vec<Value>>,
@@ -130,7 +130,7 @@ pub(crate) struct Schema {
     pub(crate) list_type: ListType,
     pub(crate) limits: Limits,
     pub(crate) rules: Vec<Rule>,
-    /// It has rules, or a schema below it has.
+    /// The schema or a schema below has rules.
     pub(crate) ruled: bool,
 }
 

@@ -10,16 +10,16 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;
 
-/// Patterns that were compiled, as they were written. A definition is read and checked whenever it is written,
-/// and mostly it has the patterns that it had.
+/// Compiled patterns by their text. A definition is parsed and checked at each write, and its patterns mostly stay the
+/// same.
 static COMPILED: LazyLock<Mutex<LruCache<String, Regex>>> =
     LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
 /// How many of them are kept. `regex` refuses one of over 10 MiB, so even the worst that
 /// definitions can say stays in memory that a control plane has.
 const KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// A compiled pattern that remembers how it was written. Translating it recurses over nothing, and `regex`
-/// refuses one that nests deeper than 250 levels.
+/// A compiled pattern with its original text. The translation is not recursive, and `regex` refuses patterns that nest
+/// deeper than 250 levels.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     written: String,

@@ -1,4 +1,4 @@
-//! Which schemas of definitions are refused: those that are not structural.
+//! Refuses schemas of definitions that are not structural.
 //!
 //! A structural schema says of every value what type it has and which properties, outside of
 //! `allOf`, `anyOf`, `oneOf` and `not`: those may only restrict values that are described already.
@@ -120,7 +120,7 @@ const FORBIDDEN: [(&str, &str); 6] = [
     ("$ref", "$ref is not supported"),
 ];
 
-/// What holds for every schema, nested ones included.
+/// Checks that apply to every schema, nested schemas included.
 fn check_values(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (name, detail) in FORBIDDEN {
         if schema.get(name).is_some() {

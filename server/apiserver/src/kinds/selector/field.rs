@@ -27,7 +27,7 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the selector.
     pub(crate) fn bytes(&self) -> usize {
         let texts = self.terms.iter().flat_map(|term| [&*term.label, &*term.value]);
         allocated(size_of_val(&*self.terms)) + allocated_texts(texts)

@@ -22,7 +22,7 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the selector.
     pub(crate) fn bytes(&self) -> usize {
         super::allocated(size_of_val(&*self.requirements))
             + self.requirements.iter().map(Requirement::bytes).sum::<usize>()

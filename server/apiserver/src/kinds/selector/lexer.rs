@@ -1,6 +1,6 @@
 //! The tokens of a label selector.
 
-/// Two-letter symbols stand before the one-letter ones that they begin with.
+/// Two-letter symbols stand before their one-letter prefixes.
 const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", ">", "<", "(", ")", ","];
 
 /// Whether a token is a key, a value, or one of the words `in` and `notin`: only the place decides.

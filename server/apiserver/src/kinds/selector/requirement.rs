@@ -27,7 +27,7 @@ pub(crate) enum Operator {
     LessThan,
 }
 
-/// One requirement on one label.
+/// A requirement for one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requirement {
     key: Box<str>,
@@ -37,7 +37,7 @@ pub(crate) struct Requirement {
 }
 
 impl Requirement {
-    /// A requirement, if key and values are such that a label can have them.
+    /// A requirement, if labels can have the key and the values.
     pub(super) fn new(
         key: &str,
         operator: Operator,
@@ -68,7 +68,7 @@ impl Requirement {
         Err(SelectorError(field::summary(&errors)))
     }
 
-    /// Bytes of memory that it takes beside itself.
+    /// Bytes of memory of the texts and the list.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.values.iter().map(|value| &**value).chain([&*self.key]);
         allocated(size_of_val(&*self.values)) + allocated_texts(texts)

@@ -18,7 +18,7 @@ pub(super) fn of(object: &Value, now: Timestamp) -> Value {
     since(time.unwrap_or_default(), now)
 }
 
-/// A duration in seconds, as people read it: two units while it is short, one when it is long.
+/// A duration for people: two units while short, one unit when long.
 pub(super) fn words(seconds: i64) -> String {
     // clocks may differ a little
     if seconds < -1 {

@@ -11,7 +11,7 @@ use redb::StorageBackend;
 use super::Store;
 use crate::store::{Retention, disk::DiskLog, shared::Shared, writer};
 
-/// A disk that loses what was not synced. After `syncs_left` syncs it fails for ever.
+/// A disk that loses unsynced writes. After `syncs_left` syncs it fails for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     durable: Vec<u8>,
@@ -43,7 +43,7 @@ impl SharedDisk {
         access(&mut self.0.lock().unwrap())
     }
 
-    /// Holds what another one holds, and works.
+    /// Takes the content of another disk, and works again.
     pub(crate) fn become_as(&self, other: &Self) {
         let durable = other.with(|disk| disk.durable.clone());
         self.with(|disk| {
@@ -51,8 +51,7 @@ impl SharedDisk {
         });
     }
 
-    /// What is left after the power was cut: all that was synced, and those unsynced writes that
-    /// `kept` picks.
+    /// The content after a power cut: all synced writes, and the unsynced writes that `kept` picks.
     pub(crate) fn cut(&self, kept: impl Fn(usize) -> bool) -> Self {
         let durable = self.with(|disk| {
             let mut durable = disk.durable.clone();

@@ -25,7 +25,7 @@ impl Rule {
         Self { merges: true, key, retains: true }
     }
 
-    /// The strategy as schemas write it; `None` for a list that is one value.
+    /// The strategy in the notation of schemas; `None` for an atomic list.
     pub(crate) const fn strategy(self) -> Option<&'static str> {
         match (self.merges, self.retains) {
             (true, true) => Some("merge,retainKeys"),

@@ -81,7 +81,7 @@ impl Walk {
         }
     }
 
-    /// Items have an old value if they have keys by which it is found.
+    /// Items have an old value if keys identify them.
     fn items(
         &mut self,
         schema: &Schema,
@@ -211,7 +211,7 @@ impl Walk {
     }
 }
 
-/// What went wrong, as Kubernetes says it. Values may be large, and are not shown.
+/// The error in the words of Kubernetes. Values may be large, and are omitted.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others say it themselves")]
 fn words(error: &ExecutionError) -> String {
     match error {

@@ -1,4 +1,4 @@
-//! The functions of expressions, one of which ends an expression that takes too long.
+//! The functions of expressions, and a function that ends an expression at its deadline.
 
 use std::{cell::Cell, sync::LazyLock, time::Duration};
 

@@ -50,7 +50,7 @@ struct Scope<'a> {
 /// The type of what an expression of a schema comes to.
 ///
 /// # Errors
-/// It names what is not there, or compares what cannot be equal.
+/// The expression names an unknown field, or compares incomparable types.
 pub(super) fn result(
     expression: &IdedExpr,
     schema: &Schema,

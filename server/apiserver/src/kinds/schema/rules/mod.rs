@@ -54,7 +54,7 @@ struct Compiled {
 pub(crate) struct Rule {
     /// None if it does not compile; such a rule is refused where the definition is written.
     compiled: Option<Arc<Compiled>>,
-    /// What it says when it fails, unless the expression does.
+    /// The message of a failure, unless `message_expression` gives one.
     message: String,
     message_expression: Option<Arc<Compiled>>,
     reason: FieldErrorKind,
@@ -136,7 +136,7 @@ fn read(written: &str) -> Result<Compiled, String> {
     Ok(Compiled { expression, uses_old })
 }
 
-/// Makes each turn of each loop ask whether there is time left. Calls itself once for each level, which it bounds.
+/// Makes each iteration of each loop check the deadline. Recursive, with a bound for the depth.
 fn bound(expression: &mut IdedExpr, depth: usize) -> Result<(), String> {
     if depth > DEEPEST {
         return Err(format!("expression nests deeper than {DEEPEST} levels"));
