@@ -36,8 +36,8 @@ use serde::de::DeserializeOwned;
 use crate::driver_choice::DriverChoice;
 use crate::known::{self, ALIASES, DRIVER_ENV, DRIVERS};
 
-/// Every entry that `up` writes here, in the order of removal. The database comes late: without the database nobody knows
-/// which instances are left.
+/// Every entry that `up` writes here, in the order of removal. The database comes late: without it the remaining
+/// instances are unknown.
 const OWN: [&str; 12] = [
     "drivers",
     "kubeconfig",

@@ -13,7 +13,7 @@ pub(super) enum Answer {
     /// An instance with this UID in its tags; empty if the instance has no UID. `moved`: the instance carries a
     /// previous cluster id.
     Instance { provider_id: ProviderId, machine_uid: Uid, moved: bool },
-    /// An instance of somebody else, with the cluster id in its tags, if the instance has one.
+    /// An instance of another owner, with the cluster id of the instance's tags, if there is one.
     NotOurs { provider_id: ProviderId, cluster_id: String },
     /// It looked, and there is none.
     Absent,

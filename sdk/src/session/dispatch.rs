@@ -42,7 +42,7 @@ pub(crate) struct Dispatcher<H> {
 
 impl<H: Handler> Dispatcher<H> {
     /// Runs an operation to its end, in time: there is an answer whatever the verb does. A cancelled read leaves
-    /// nothing behind, so it ends at once: reads of a core that is gone would ask the next core for a class, be denied,
+    /// nothing behind, so it ends immediately: reads of a core that is gone would ask the next core for a class, be denied,
     /// and hold up operations that need the class.
     pub(crate) fn perform(
         &self,

@@ -12,7 +12,7 @@ use crate::kinds::identity::Identity;
 const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 /// Paths below which every authenticated user may read: how clients find their way.
 const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
-/// Reviews that every authenticated user may create about itself.
+/// Reviews that every authenticated user may create for the own user.
 const SELF_REVIEWS: [(&str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),

@@ -11,7 +11,7 @@ use super::{
 
 /// Where the leases of nodes are.
 const LEASES: &str = "kube-node-lease";
-/// The fields by which a node selects itself and its pods.
+/// The fields for a node's selection of its Node and pods.
 const NAME: &str = "metadata.name";
 const BOUND_TO: &str = "spec.nodeName";
 

@@ -37,7 +37,7 @@ struct Allowance {
     object: usize,
 }
 
-/// Certificate requests of one user: a machine needs one to join, and one at each renewal of its certificate. Requests
+/// Certificate requests of one user: a machine needs one request to join, and another for each renewal of the certificate. Requests
 /// are kept for an hour.
 const REQUESTS: Allowance = Allowance { count: 10, bytes: 256 << 10, object: 64 << 10 };
 /// Of events, of which the last writer counts: a busy node reports a thousand an hour, which is as

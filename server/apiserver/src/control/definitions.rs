@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their accepted names, and their end.
+//! Accepted names and the end of CustomResourceDefinitions.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ impl Definitions {
         let wanted = Condition { kind: "Terminating", status, reason, message: message.to_owned() };
         let Some(fields) = status_mut(&mut definition) else { return Outcome::Done };
         if conditions::set(fields, &wanted, &now) {
-            // The write changes the definition, which queues it again.
+            // The write changes the definition and so queues the key again.
             return self.write(&definition).await;
         }
         match left {

@@ -105,7 +105,7 @@ fn rewrite(document: &mut Value) {
     }
 }
 
-/// The types whose JSON form differs from their fields.
+/// The types with a JSON form other than the fields.
 fn special(name: &str, document: &mut Value) {
     let Some(fields) = document.as_object_mut() else { return };
     let mut set = |name: &str, value: Value| {

@@ -196,7 +196,7 @@ pub(crate) enum Rule {
     PutNeedsVersion,
 }
 
-/// A kind in one version, as it is served.
+/// A kind in a served version.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     /// The API group; empty for the core group.
@@ -213,7 +213,7 @@ pub(crate) struct Resource {
     pub(crate) singular: String,
     /// Short names for command lines.
     pub(crate) short_names: Vec<String>,
-    /// Groups of kinds, such as `all`, that contain this kind.
+    /// The kind's groups, such as `all`.
     pub(crate) categories: Vec<String>,
     /// Whether objects live in namespaces.
     pub(crate) namespaced: bool,

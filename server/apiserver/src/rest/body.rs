@@ -21,7 +21,7 @@ const MOST_DUPLICATES: usize = 100;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// The media types that a 415 names. Protobuf is not among them: this server reads it for few kinds.
+/// The media types that a 415 names. Protobuf is missing: few kinds are read from protobuf.
 const ACCEPTED: [&str; 2] = [JSON, YAML];
 
 /// A decoded body, and the fields that occurred twice in it.
@@ -113,7 +113,7 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
     Ok(Body { value, duplicates })
 }
 
-/// A value that reports duplicate fields through its reader.
+/// A value whose reader reports duplicate fields.
 struct Plain(Value);
 
 impl<'de> serde::Deserialize<'de> for Plain {

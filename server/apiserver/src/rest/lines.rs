@@ -21,7 +21,7 @@ pub(super) struct Lines {
     kept: Arc<Mutex<VecDeque<Line>>>,
 }
 
-/// A change, as one address serves it.
+/// A change in the form of an address.
 #[derive(Debug)]
 struct Line {
     revision: u64,

@@ -28,7 +28,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Messages whose fields belong to the object around them.
+/// Messages whose fields belong to the object around.
 const INLINE: [&str; 5] = [
     "ephemeralContainerCommon",
     "handler",

@@ -51,7 +51,7 @@ pub(crate) fn list(written: Written) -> Response<Body> {
     response
 }
 
-/// A Status, with the headers that repeat its details.
+/// A Status, with headers for the details.
 pub(crate) fn status(encoding: Encoding, status: &Status) -> Response<Body> {
     let mut response = document(encoding, status.http_code(), status);
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -1,4 +1,4 @@
-//! HTTPS: connections, their limits, and their end.
+//! HTTPS: the limits and the end of connections.
 
 use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
 

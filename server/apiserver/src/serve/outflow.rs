@@ -65,7 +65,7 @@ struct Answering {
     progress: Mutex<Instant>,
     /// Frames that the connection has.
     waiting: AtomicUsize,
-    /// Dropped with the answer, which signals its end.
+    /// The drop signals the end of the answer.
     _done: oneshot::Sender<Infallible>,
 }
 
@@ -142,7 +142,7 @@ impl Drop for Part {
     }
 }
 
-/// A body that tracks its bytes under way.
+/// A body that counts the bytes under way.
 pub(super) struct Outflow {
     inner: Body,
     rest: Bytes,

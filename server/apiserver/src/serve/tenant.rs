@@ -26,7 +26,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// A limit for all; one identity has its share.
+    /// A limit for all; an identity has a share.
     fn shared(all: usize) -> Self {
         Self { each: (all / SHARE).max(1), all }
     }
@@ -142,7 +142,7 @@ impl Tenant {
             || (self.held.get(kind) < quota.each && self.book.limited.get(kind) < quota.all)
     }
 
-    /// Takes one more, if the limits allow that.
+    /// Takes one more within the limits.
     pub(super) fn try_take(self: &Arc<Self>, kind: Kind) -> Option<Held> {
         let quota = self.quota(kind);
         if !self.limited {

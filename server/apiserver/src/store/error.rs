@@ -11,7 +11,7 @@ pub enum OpenError {
         /// The store's file.
         path: PathBuf,
     },
-    /// A version of this program that this version does not know wrote the file.
+    /// An unknown version of this program wrote the file.
     #[error("{} has format {found}, this program reads format {supported}; use the program that wrote it", path.display())]
     Version {
         /// The store's file.
@@ -95,7 +95,7 @@ impl StorageError {
         matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// The error and its remedy in one line.
+    /// The error and the remedy in a line.
     pub(super) fn told(&self) -> String {
         if self.is_full() {
             return "the disk of the store is full: reads go on, and writes do as soon as there is \

@@ -166,7 +166,7 @@ pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     fs::File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// Creates a file that only its owner can read.
+/// Creates a file that only the owner can read.
 ///
 /// # Errors
 /// There is something of this name, be it a link (`O_EXCL` follows none).

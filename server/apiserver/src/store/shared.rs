@@ -21,7 +21,7 @@ use super::{
 /// and how long the last of them waits.
 pub(super) const BATCH: usize = 256;
 
-/// A write that waits for its commit.
+/// A write before the commit.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) key: Key,

@@ -191,7 +191,7 @@ mod tests {
             "blockOwnerDeletion": true})
     }
 
-    /// A ConfigMap in `ns` whose uid equals its name.
+    /// A ConfigMap in `ns` with `name` as uid.
     fn map(name: &str, owners: &[&str], finalizer: Option<&str>) -> (Key, Value) {
         let mut metadata = json!({"name": name, "namespace": "ns", "uid": name,
             "ownerReferences": owners.iter().map(|name| owner(name)).collect::<Vec<_>>()});

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: managers, their fields, and how and when they set them.
+//! `metadata.managedFields`: managers with their fields, operations and times.
 
 use serde_json::{Map, Value, json};
 

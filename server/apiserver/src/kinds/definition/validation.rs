@@ -66,7 +66,7 @@ fn validate_conversion(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Groups of Kubernetes itself need an annotation that their types were reviewed.
+/// Groups of Kubernetes itself need an annotation about the review of the types.
 fn validate_protected(object: &Value) -> Option<FieldError> {
     const NOTE: &str = "api-approved.kubernetes.io";
     let group = text(object, "/spec/group");

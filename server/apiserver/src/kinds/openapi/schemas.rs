@@ -1,4 +1,4 @@
-//! The schemas of a document: its kinds and everything that they refer to.
+//! The schemas of a document: the kinds, and every schema below.
 
 use std::collections::BTreeMap;
 

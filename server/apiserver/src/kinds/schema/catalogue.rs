@@ -34,7 +34,7 @@ enum Shape {
     Any,
 }
 
-/// A structure: its fields, and the required ones among them.
+/// A structure with fields, some of them required.
 #[derive(Debug, Default)]
 struct Structure {
     fields: BTreeMap<String, Shape>,

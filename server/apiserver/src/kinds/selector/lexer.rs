@@ -1,6 +1,6 @@
 //! The tokens of a label selector.
 
-/// Two-letter symbols stand before their one-letter prefixes.
+/// Longer symbols stand before shorter prefixes.
 const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", ">", "<", "(", ")", ","];
 
 /// Whether a token is a key, a value, or one of the words `in` and `notin`: only the place decides.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::{Resource, Strategy, access::set};
 
-/// The object that a row carries besides its cells.
+/// The object in a row besides the cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Include {
     /// The object's metadata.

@@ -62,7 +62,7 @@ fn whole(registry: &Registry) -> Value {
     })
 }
 
-/// Keywords that this version lacks. Kubernetes omits the same keywords.
+/// Keywords without an equivalent in v2. Kubernetes omits the same keywords.
 const UNKNOWN: [&str; 5] = ["allOf", "anyOf", "oneOf", "not", "nullable"];
 
 /// A schema in terms of v2. What may be null, or have fields that nobody named, says nothing of its own:

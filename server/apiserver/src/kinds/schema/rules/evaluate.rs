@@ -211,7 +211,7 @@ impl Walk {
     }
 }
 
-/// The error in the words of Kubernetes. Values may be large, and are omitted.
+/// The error as Kubernetes words it. Values may be large, and are omitted.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others say it themselves")]
 fn words(error: &ExecutionError) -> String {
     match error {
