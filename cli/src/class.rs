@@ -126,7 +126,7 @@ fn unanswered(error: &RunError) -> anyhow::Error {
     anyhow::Error::msg(text)
 }
 
-/// What stands for the fixed part of the spec.
+/// The text that stands for the fixed part of the spec.
 fn fixed(review: &ClassReview, manifest: &Value) -> anyhow::Result<String> {
     if !review.violations.is_empty() {
         let wrong = review.violations.iter().map(|(path, why)| format!("{path}: {why}"));

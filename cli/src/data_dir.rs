@@ -171,7 +171,7 @@ impl DataDir {
         self.path.join("core.sock")
     }
 
-    /// Who held the leader Lease here last.
+    /// The file of the last leader's identity.
     pub(crate) fn core_identity(&self) -> PathBuf {
         self.path.join("core-identity")
     }
@@ -263,7 +263,7 @@ impl DataDir {
     }
 }
 
-/// What an earlier `ostler up` wrote; nothing if none did.
+/// The content of a file that an earlier `ostler up` wrote; the default if the file is missing.
 fn read_known<T: DeserializeOwned + Default>(file: &Path) -> anyhow::Result<T> {
     read_private(file)?.map_or_else(|| Ok(T::default()), |text| known::parse(file, &text))
 }
@@ -328,7 +328,7 @@ fn private_dir(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What [`write_private`] wrote; `None` if there is no such file.
+/// The content that [`write_private`] wrote; `None` if there is no such file.
 ///
 /// # Errors
 /// The file cannot be read, is not a file, belongs to another user, or is open to other users.
@@ -453,7 +453,7 @@ mod tests {
         let refused = DataDir::open(dir.path()).unwrap_err().to_string();
         assert!(refused.contains("0755") && refused.contains("chmod go="), "{refused}");
         assert_eq!(mode(dir.path()), 0o755);
-        // That of an earlier version.
+        // The lock of an earlier version.
         fs::write(dir.path().join("lock"), "").unwrap();
         DataDir::open(dir.path()).unwrap();
         assert_eq!(mode(dir.path()), 0o700);

@@ -1,4 +1,4 @@
-//! Which drivers `ostler up` starts.
+//! The choice of drivers that `ostler up` starts.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -11,7 +11,7 @@ use crate::kinds::Kind;
 use crate::progress::{self, Progress};
 use crate::table::Table;
 
-/// What goes first from a table that is too wide.
+/// Columns in the order in which they are left out of a table that is too wide.
 pub(crate) const LESS: [&str; 4] = ["AVAILABLE", "UP-TO-DATE", "READY", "WANTED"];
 
 /// One of them.

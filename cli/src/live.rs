@@ -27,7 +27,7 @@ const AGES: Duration = Duration::from_secs(1);
 /// Deployments and pools that are shown; more are counted.
 const MOST_GROUPS: usize = 5;
 
-/// What is shown, and where.
+/// The shown objects, and their place.
 #[derive(Debug)]
 pub(crate) struct Scope {
     /// Only objects of this namespace.

@@ -190,7 +190,7 @@ fn machines(number: i32) -> String {
     numbered(number, "machine")
 }
 
-/// What keeps it from going on, by the word of the controller.
+/// The obstacle of a deployment, as its controller reports it.
 fn held<'a>(deployment: &'a MachineDeployment, status: &'a Status) -> Option<&'a str> {
     if is_paused(deployment) {
         return Some("it is paused");
@@ -205,7 +205,7 @@ pub(crate) fn creation_error(deployment: &MachineDeployment) -> Option<&str> {
     (progress.reason.as_deref() == Some(reason::CREATE_ERROR)).then_some(message)
 }
 
-/// What ends the pause of a deployment that is paused.
+/// Says how to resume a paused deployment.
 pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
     let annotations: Vec<_> =
         deployment.annotation(CLUSTER_API_PAUSED).map(|_| CLUSTER_API_PAUSED).into_iter().collect();
@@ -213,7 +213,7 @@ pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
     ends_of_pause("machinedeployment", deployment.name(), paused, &annotations)
 }
 
-/// What ends the pause of a pool that is paused.
+/// Says how to resume a paused pool.
 pub(crate) fn resuming_pool(pool: &MachinePool) -> Option<String> {
     let mut annotations: Vec<_> =
         pool.annotation(CLUSTER_API_PAUSED).map(|_| CLUSTER_API_PAUSED).into_iter().collect();

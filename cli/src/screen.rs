@@ -17,7 +17,7 @@ const END: &str = "\x1b[?2026l";
 /// Set once there is something to keep at the bottom.
 static SCREEN: OnceLock<Mutex<Screen>> = OnceLock::new();
 
-/// What stands at the bottom.
+/// The lines at the bottom of the screen.
 #[derive(Debug, Default)]
 struct Screen {
     bottom: Vec<String>,

@@ -25,7 +25,7 @@ pub(crate) struct Leases {
     all: bool,
 }
 
-/// Who looks after a namespace.
+/// The process that serves a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Server {
     /// The Leases cannot be read, or do not say it.
@@ -249,7 +249,7 @@ mod tests {
                 true,
                 Some("core-0 did, and renewed its Lease 1m35s ago"),
             ),
-            // What may be read is the Lease of the namespace itself.
+            // Only the Lease of the namespace itself may be read.
             (vec![lease("shop", "core-0", Some("shop"), 95)], false, Some("start it again")),
             // Two cores, a dead and a live one.
             (

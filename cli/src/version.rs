@@ -13,7 +13,7 @@ use crate::terminal;
 
 /// Of this program.
 const PACKAGE: &str = env!("CARGO_PKG_VERSION");
-/// What it was built from, as the environment of the build said.
+/// The commit of the build, from the environment of the build.
 const COMMIT: Option<&str> = option_env!("OSTLER_COMMIT");
 
 /// The package of the contract with drivers.

@@ -80,7 +80,7 @@ const MOST_RESTING: usize = 5;
 /// At most so many machines with the same trouble get a row each.
 const MOST_ALIKE: usize = 2;
 
-/// What goes first from a table that is too wide.
+/// Columns in the order in which they are left out of a table that is too wide.
 pub(crate) const LESS: [&str; 4] = ["NODE", "AGE", "STEP", "PHASE"];
 
 /// Nothing is done for it, and nothing waited for.

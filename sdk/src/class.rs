@@ -26,12 +26,12 @@ pub struct Class {
     pub provider_spec_sha256: String,
     /// Labels of the class.
     pub labels: BTreeMap<String, String>,
-    /// What the nodes look like, if the class says so.
+    /// The shape of the nodes, if the class gives one.
     pub shape: Option<Shape>,
     pub(crate) secret: Option<proto::ObjectRevision>,
 }
 
-/// What the nodes of a class look like (`MachineClass.nodeTemplate`).
+/// The shape of a class's nodes (`MachineClass.nodeTemplate`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Resource name to Kubernetes quantity.

@@ -33,12 +33,12 @@ struct Inner {
     saved: Mutex<Saved>,
 }
 
-/// What the verb left here for the end of the operation.
+/// Results of the verb for the end of the operation.
 #[derive(Default)]
 struct Saved {
     checkpoint: Option<String>,
     secret: Option<Secret>,
-    /// What else must not be seen in any text.
+    /// Another secret that must not be seen in any text.
     user_data: Zeroizing<Vec<u8>>,
     progress: Progress,
 }
@@ -123,8 +123,8 @@ impl Context {
         &self.inner.operation.target
     }
 
-    /// What the core says of the Machine beyond its identity. `None`: the operation is about no Machine, or about an
-    /// instance whose Machine is not known.
+    /// The Machine's metadata from the core. `None`: the operation is about no Machine, or about an instance whose
+    /// Machine is not known.
     pub fn machine(&self) -> Option<&MachineMetadata> {
         self.inner.operation.machine.as_ref()
     }

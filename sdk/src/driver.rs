@@ -263,7 +263,7 @@ pub struct DriverInfo {
     pub(crate) list_lag: Option<Duration>,
     pub(crate) provider_ids: ProviderIdComparison,
     pub(crate) offered: BTreeSet<OptionalOperation>,
-    /// What the verbs can do, beside what every session can.
+    /// Capabilities of the verbs, beside those of every session.
     pub(crate) capabilities: BTreeSet<DriverCapability>,
 }
 

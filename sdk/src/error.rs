@@ -9,7 +9,7 @@ use proto::MachineErrorReason as Reason;
 
 /// The kind of a failure; decides what the core does next.
 pub use ostler_proto::v1alpha1::MachineErrorCode as Code;
-/// What a failed mutation left behind.
+/// How far a failed mutation took effect.
 pub use ostler_proto::v1alpha1::OutcomeCertainty as Certainty;
 
 /// A failed operation.
@@ -234,7 +234,7 @@ impl DriverError {
         self.details.code
     }
 
-    /// What the failure left behind.
+    /// How far the failed operation took effect.
     pub fn certainty(&self) -> Certainty {
         self.details.certainty
     }

@@ -1,4 +1,4 @@
-//! What a driver tells the core without being asked.
+//! Events that a driver sends unasked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Event {
         Self::new(InstanceEvent::MaintenanceNotice, provider_id)
     }
 
-    /// What was announced is over, or was called off.
+    /// The announced event is over, or was called off.
     pub fn notice_over(provider_id: impl Into<String>) -> Self {
         Self::new(InstanceEvent::NoticeOver, provider_id)
     }

@@ -24,12 +24,12 @@ use crate::request::{
 
 use self::pool::PoolRequest;
 
-/// What an operation ended with. The arm of the response is that of the request.
+/// The result of an operation. The arm of the response is that of the request.
 pub type Answer = Result<Response, DriverError>;
 
 /// Answers the operations of a session.
 pub trait Handler: Send + Sync + 'static {
-    /// Who the driver is. Must not change while the session layer runs.
+    /// The driver's info. Must not change while the session layer runs.
     fn info(&self) -> DriverInfo;
 
     /// As [`Driver::readiness`].

@@ -1,4 +1,4 @@
-//! What a verb may know of its Machine beyond the identity.
+//! A Machine's metadata for verbs.
 
 use std::collections::BTreeMap;
 

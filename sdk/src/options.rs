@@ -1,4 +1,4 @@
-//! What can be set from outside: flags and environment.
+//! Options from flags and environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl Options {
         self
     }
 
-    /// What [`shutdown`](Self::shutdown) was given.
+    /// The token from [`shutdown`](Self::shutdown).
     pub fn shutdown_token(&self) -> CancellationToken {
         self.shutdown.clone()
     }

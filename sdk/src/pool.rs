@@ -16,14 +16,14 @@ use crate::request::UserData;
 pub use ostler_proto::v1alpha1::PoolMachineState as PoolState;
 pub use rules::PoolDeletion;
 
-/// What a group makes its instances from, beside the class.
+/// The model of a group's instances, beside the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolModel {
     /// Names all of it: keep it with the group, and with each instance that the group makes.
     pub hash: String,
     /// User data of instances that are made from now on. It may change while the hash stays.
     pub user_data: UserData,
-    /// What the user data is, e.g. `cloud-init`; may be empty.
+    /// The format of the user data, e.g. `cloud-init`; may be empty.
     pub user_data_format: String,
     /// Where instances may be made; empty: where the class says.
     pub zones: Vec<String>,
@@ -47,7 +47,7 @@ pub struct CreatePool {
 /// A size to reach, and the one that the core saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSize {
-    /// What the core saw.
+    /// The size that the core saw.
     pub expected: i32,
     /// What it wants.
     pub wanted: i32,
@@ -256,6 +256,6 @@ pub struct PoolStatus {
 pub struct PoolMachinesDeleted {
     /// The group as it is now.
     pub pool: Pool,
-    /// Those that could not be deleted, by id, and why. The size did not fall for them.
+    /// Instances that could not be deleted, by id, with the error. The size did not fall for them.
     pub not_deleted: Vec<(String, DriverError)>,
 }

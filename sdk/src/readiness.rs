@@ -4,10 +4,9 @@ use tokio::sync::watch;
 
 /// Says whether the driver can work. Cheap to clone; every clone is the same.
 ///
-/// Keep one in the driver, hand a clone out with [`Driver::readiness`](crate::Driver::readiness),
-/// and say [`not_ready`](Self::not_ready) when the infrastructure is away: the core then sends
-/// nothing new, machines wait with a reason that people see, and after a minute a ready standby
-/// takes over. What runs goes on.
+/// Keep one in the driver, hand a clone out with [`Driver::readiness`](crate::Driver::readiness), and say
+/// [`not_ready`](Self::not_ready) when the infrastructure is away: the core then sends nothing new, machines wait with
+/// a reason that people see, and after a minute a ready standby takes over. Running operations go on.
 ///
 /// ```
 /// use ostler_driver_sdk::Readiness;

@@ -22,7 +22,7 @@ pub struct CreateMachine {
     /// The machine was here before (restored or migrated cluster): look it up by this id first, and adopt it (put the
     /// tags on it) if cluster and machine name match. Never make a second instance while this instance exists.
     pub provider_id: Option<String>,
-    /// What the user data is, e.g. `cloud-init`; may be empty.
+    /// The format of the user data, e.g. `cloud-init`; may be empty.
     pub user_data_format: String,
     pub(crate) user_data: UserData,
 }
@@ -114,7 +114,7 @@ impl UpdateMachine {
     }
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Updated {
     /// Paths in the provider spec whose change was applied.
@@ -260,10 +260,10 @@ impl ValidateClass {
     }
 }
 
-/// What a driver says about a provider spec.
+/// A driver's review of a provider spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassReview {
-    /// What is wrong; empty if nothing is.
+    /// The faults of the spec; empty if it is good.
     pub violations: Vec<Violation>,
     /// The change from the old spec can be applied to a running instance.
     pub change_is_hot_updatable: bool,

@@ -77,7 +77,7 @@ impl TestContext {
         self
     }
 
-    /// What the core says of the Machine.
+    /// Sets the metadata of the Machine.
     pub fn machine(mut self, machine: MachineMetadata) -> Self {
         self.machine = Some(machine);
         self

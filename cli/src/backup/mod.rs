@@ -246,7 +246,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.placed {
-            // What was to be said has been said.
+            // An error was reported already.
             let _gone = fs::remove_file(&self.path);
         }
     }

@@ -150,7 +150,7 @@ async fn try_out(file: &Path, found: &Survey, now: Timestamp) -> anyhow::Result<
     started
 }
 
-/// What `ostler up` needs of its API server before anything else.
+/// Starts the parts of `ostler up` that need the API server first.
 async fn starts(api: &ApiServer) -> anyhow::Result<()> {
     api.tls(&[])?;
     let client = Client::new(api.local_service(), HOME);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{API, BESIDES};
 use crate::known;
 
-/// What a whole backup has.
+/// The content of a whole backup.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) header: Header,

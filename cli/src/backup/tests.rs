@@ -39,7 +39,7 @@ async fn used(data_dir: &Path, core_ran: bool) {
     }
 }
 
-/// What is known of drivers.
+/// Files about drivers.
 const KNOWN: [(&str, &str); 3] = [
     ("drivers.json", "[\"Fake\"]"),
     ("aliases.json", "{\"AWS\":\"aws.example.com\"}"),
@@ -210,7 +210,7 @@ async fn a_damaged_backup_is_refused_with_the_place_before_anything_is_written()
     assert!(!new.exists(), "only verified");
 }
 
-/// What is changed of a backup.
+/// A change of a backup.
 type Edit = fn(&mut Parts);
 
 /// What a backup has, to be changed and written again with a right sum.

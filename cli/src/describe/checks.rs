@@ -1,4 +1,4 @@
-//! What MachineHealthChecks say of a Machine, and until when they wait.
+//! The verdicts of MachineHealthChecks on a Machine, and their deadlines.
 
 use std::sync::Arc;
 

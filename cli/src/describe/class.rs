@@ -52,7 +52,7 @@ fn names<K: ResourceExt>(all: &[K]) -> Vec<String> {
     all.iter().map(ResourceExt::name_any).collect()
 }
 
-/// What the driver says against the class, as a machine has it.
+/// The driver's objection to the class, as a machine reports it.
 fn refusal(machine: &Machine) -> Option<String> {
     let wait = machine.status.as_ref()?.waiting_for.as_ref()?;
     matches!(wait.reason, WaitReason::InvalidSpec | WaitReason::ClassInvalid)

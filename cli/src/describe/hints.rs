@@ -1,4 +1,4 @@
-//! What the reader can do about a wait.
+//! Hints: how the reader can end a wait.
 
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
@@ -192,7 +192,7 @@ const HINTS: [(WaitReason, &str); 68] = [
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];
 
-/// What is waited for where the reason names the state instead.
+/// The awaited event, for reasons that name the state instead.
 const AWAITED: [(WaitReason, &str); 6] = [
     (WaitReason::Failed, "a user, or its set or pool, to replace it"),
     (WaitReason::Preserved, "the end of its preservation"),
@@ -210,7 +210,7 @@ pub(super) fn awaited(reason: &WaitReason) -> String {
         .map_or_else(|| reason.to_string(), |(_, what)| format!("{what} ({reason})"))
 }
 
-/// What to do about the wait of a machine. Its deletion asks once more by itself whether there is an instance.
+/// A hint for the wait of a machine. Its deletion asks once more by itself whether there is an instance.
 pub(super) fn of_machine(reason: &WaitReason, deleting: bool) -> Option<&'static str> {
     hint(reason).filter(|_| !deleting || *reason != WaitReason::AbsenceUnconfirmed)
 }

@@ -64,7 +64,7 @@ fn describe(taint: &Taint) -> String {
     format!("{}{value}:{}", taint.key, taint.effect)
 }
 
-/// Who last set a field of the spec.
+/// The manager that last set a field of the spec.
 fn setter<'a>(node: &'a Node, field: &str) -> Option<&'a str> {
     let managers = node.metadata.managed_fields.iter().flatten();
     let sets = managers.filter(|one| {

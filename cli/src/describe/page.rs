@@ -164,7 +164,7 @@ fn forced_at(status: &MachineStatus) -> Option<&Time> {
     drain.deadline.as_ref().filter(|_| holds)
 }
 
-/// What comes next, and when at the latest.
+/// The next step, and its latest time.
 fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
     let mut next = Vec::new();
     if let Some(at) = next_attempt(status, now) {

@@ -21,7 +21,7 @@ use super::hints;
 use super::read;
 use super::sheet::{Page, event_lines};
 
-/// What is described, as far as it could be read.
+/// The described pool, as far as it could be read.
 #[derive(Debug)]
 pub(super) struct Subject {
     found: read::Subject<MachinePool>,

@@ -50,7 +50,7 @@ pub(super) struct Subject<K> {
 }
 
 impl<K> Subject<K> {
-    /// That no core looks at it, or none has yet.
+    /// Says that no core serves the object, or that no core has looked at its last change.
     fn waits(&self, seen: bool) -> Option<String> {
         let unseen = || (!seen).then(|| "the last change was not looked at yet".to_owned());
         self.unserved.clone().or_else(unseen)
@@ -98,7 +98,7 @@ pub(super) async fn find<K: Described>(
     found.with_context(|| format!("the {} cannot be read", K::kind(&()).to_lowercase()))
 }
 
-/// That an object is not there.
+/// The error for a missing object.
 pub(super) fn absent<K: Described>(namespace: &str, name: &str) -> anyhow::Error {
     let (kind, all) = (K::kind(&()).to_lowercase(), K::plural(&()));
     anyhow!(

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::terminal;
 
-/// A page that grows line by line. What others wrote starts no line.
+/// A page that grows line by line. Text of other parties never starts a line.
 pub(super) struct Page {
     text: String,
     width: usize,
@@ -51,7 +51,7 @@ impl Page {
     }
 }
 
-/// What the conditions of an object say.
+/// One line for each condition of an object.
 pub(super) fn condition_lines(page: &mut Page, conditions: &[Condition]) {
     for condition in conditions {
         let about = if condition.message.is_empty() {

@@ -48,7 +48,7 @@ impl AdminArgs {
         Admin { endpoint, token_file: self.admin_token_file.clone(), trusted }.connect().await
     }
 
-    /// Which drivers are connected to the core.
+    /// The drivers that are connected to the core.
     pub(crate) async fn sessions(
         &self,
         home: Option<PathBuf>,
@@ -67,13 +67,13 @@ impl AdminArgs {
         Ok(Known {
             sessions: sessions.map_err(told)?.into_inner(),
             operations: operations.map_err(told)?.into_inner(),
-            // One that does not lead, or has read nothing yet, says so.
+            // A core that does not lead, or has read nothing yet, answers with an error.
             orphans: orphans.map(Response::into_inner).map_err(|it| it.message().to_owned()),
         })
     }
 }
 
-/// What a core knows beside the API.
+/// A core's knowledge beside the API.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) sessions: ListSessionsResponse,
@@ -86,7 +86,7 @@ pub(crate) struct Known {
 pub(super) struct Admin {
     pub(super) endpoint: String,
     pub(super) token_file: Option<PathBuf>,
-    /// Whom the token is shown to.
+    /// The users that may see the token.
     pub(super) trusted: Trusted,
 }
 

@@ -1,4 +1,4 @@
-//! What drivers are asked: reads alone, as the core would ask them.
+//! Questions to drivers: reads alone, as the core would send them.
 
 use std::time::Duration;
 
@@ -80,16 +80,16 @@ pub(super) async fn list(
     }
 }
 
-/// What a driver says of a class.
+/// A driver's review of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Review {
     /// Faults in the spec of the class.
     pub(super) wrong: Vec<String>,
-    /// What is worth a word.
+    /// Remarks that hold up nothing.
     pub(super) remarks: Vec<String>,
 }
 
-/// What the driver says of the spec of a class.
+/// Asks the driver to review the spec of a class.
 pub(super) async fn review(sessions: &Sessions, class: &MachineClass) -> Review {
     let (facts, target) = (ClassFacts::of(class), Target::of_class(class));
     let spec_json = facts.provider_spec.clone();

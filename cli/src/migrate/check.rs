@@ -126,7 +126,7 @@ struct Check<'a> {
     settings: &'a Settings,
 }
 
-/// What the driver of a class says.
+/// The answers of a class's driver.
 #[derive(Default)]
 struct Said {
     review: Review,

@@ -1,4 +1,4 @@
-//! What a class lacks.
+//! Findings about a class.
 
 use ostler_api::ProviderName;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn lack(about: &'static str, text: impl Into<String>) -> Finding {
     Finding { about, text: text.into(), stands_in_the_way: true }
 }
 
-/// What was found out about a class.
+/// The facts about a class.
 #[derive(Debug, Clone)]
 pub(super) struct Facts<'a> {
     pub(super) class: &'a MachineClass,
@@ -37,11 +37,11 @@ pub(super) struct Facts<'a> {
     pub(super) connected: &'a BTreeSet<ProviderName>,
     /// The secrets that are there, as namespace and name.
     pub(super) secrets: &'a BTreeSet<(String, String)>,
-    /// What is said of adoption by name.
+    /// The class's decision on adoption by name.
     pub(super) allowed: AdoptByName,
     /// Machines that would be adopted if the class allowed adoption by name.
     pub(super) waiting: usize,
-    /// What the driver says; nothing, if there is none.
+    /// The driver's review; empty without a driver.
     pub(super) review: Review,
     /// Whether the driver changes running instances.
     pub(super) updates: bool,

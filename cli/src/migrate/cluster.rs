@@ -1,4 +1,4 @@
-//! What the API says: read once, and written nowhere.
+//! The objects of the API: read once, and never written.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) struct Cluster {
     pub(super) deployments: Vec<MachineDeployment>,
     /// Secrets that classes refer to, as far as they can be read.
     pub(super) secrets: Vec<Secret>,
-    /// What is missing of the definitions.
+    /// Faults of the CustomResourceDefinitions.
     pub(super) definitions: Vec<String>,
     /// Rights that are missing.
     pub(super) rights: Vec<String>,

@@ -28,7 +28,7 @@ struct CommandLine {
     args: Vec<String>,
 }
 
-/// What becomes of a container.
+/// The fate of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Fate {
@@ -40,7 +40,7 @@ pub(super) struct Fate {
     pub(super) refused: Option<String>,
 }
 
-/// What becomes of a flag.
+/// The fate of a flag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FlagFate {

@@ -28,7 +28,7 @@ pub(super) struct FleetRow {
     pub(super) becomes: &'static str,
     pub(super) note: String,
     pub(super) stands_in_the_way: bool,
-    /// What machine-controller-manager would not take back as it is. Nothing of it stands in the way in.
+    /// Parts that machine-controller-manager would not take back unchanged. None of them hinders the way to Ostler.
     pub(super) back: Vec<String>,
 }
 

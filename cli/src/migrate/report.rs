@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The findings, for people and for programs.
 
 use serde::Serialize;
 
@@ -23,13 +23,13 @@ pub(super) struct Report {
     pub(super) drivers: Vec<String>,
     pub(super) machines: Vec<MachineRow>,
     pub(super) classes: Vec<ClassRow>,
-    /// What becomes of deployments and sets, if the core runs them.
+    /// The fate of deployments and sets, if the core runs them.
     pub(super) fleet: Vec<FleetRow>,
     /// Instances with the tag of this cluster that no Machine is for.
     pub(super) without_machine: Vec<String>,
     /// Machines that Gardener's autoscaler fails at, with the reason.
     pub(super) beside_autoscaler: Vec<(String, String)>,
-    /// What is missing of the CustomResourceDefinitions.
+    /// Faults of the CustomResourceDefinitions.
     pub(super) definitions: Vec<String>,
     /// Rights that are missing.
     pub(super) rights: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a driver's answers make of a Machine.
+//! The verdict on a Machine, from a driver's answers.
 
 use ostler_api::Machine;
 use ostler_api::ProviderId;
@@ -7,7 +7,7 @@ use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::absence_is_proof;
 use ostler_lifecycle::snapshot::AdoptByName;
 
-/// What a driver said of the instance of one Machine.
+/// A driver's answer about the instance of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     /// An instance with this UID in its tags; empty if the instance has no UID. `moved`: the instance carries a
@@ -30,7 +30,7 @@ pub(super) struct Answers {
     pub(super) by_name: Option<Answer>,
 }
 
-/// What would become of a Machine.
+/// The fate of a Machine under the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The instance is there and carries the UID of the Machine.

@@ -61,7 +61,7 @@ pub(super) async fn of_all(
     Ok(deletion.reasons().collect())
 }
 
-/// What goes, and is waited for.
+/// A kind of object that is deleted and waited for.
 trait Goes:
     Clone
     + Debug

@@ -153,7 +153,7 @@ async fn delete_all(
         aliases: data.known_aliases()?,
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
-        // Whichever `up` served at some time.
+        // All namespaces that any `up` served.
         namespaces: Namespaces::Prefix(String::new()),
         target: TargetMode::default(),
         // No set makes a machine in the place of one that is deleted. Pools are deleted themselves.

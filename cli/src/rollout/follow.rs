@@ -24,7 +24,7 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// Why a rollout stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Why {
-    /// That cannot be told.
+    /// The obstacle is unknown.
     #[default]
     Unknown,
     /// No core serves the namespace.

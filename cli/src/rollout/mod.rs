@@ -331,7 +331,7 @@ impl Cluster {
             self.patch::<MachineDeployment>(&name, &patch).await?;
         }
         log::say(format_args!("{singular} {name} {}", if pause { "paused" } else { "resumed" }));
-        // What the spec said is over; annotations are not.
+        // The pause of the spec is over; pauses by annotation are not.
         let left =
             resume.as_deref().map(|all| all.split(" and ").filter(|it| it.contains("annotate")));
         for annotation in left.into_iter().flatten().filter(|_| !pause) {
@@ -368,7 +368,7 @@ impl Cluster {
     }
 }
 
-/// What a restart does.
+/// The effect of a restart.
 fn restarts(spec: &MachineDeploymentSpec) -> &'static str {
     if spec.strategy.type_ != Some(StrategyType::InPlaceUpdate) {
         "every machine is replaced"

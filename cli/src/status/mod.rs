@@ -56,7 +56,7 @@ pub(crate) struct Args {
 /// Prints the page.
 ///
 /// # Errors
-/// The cluster cannot be reached or read. That no core can be asked stands on the page.
+/// The cluster cannot be reached or read. An error of the core stands on the page.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { place, all_namespaces: _, admin, output, watch } = args;
     let (home, namespace) = (place.home(), place.namespace.clone());

@@ -30,7 +30,7 @@ pub(super) struct Report {
     pub(super) cores: Vec<Serving>,
     /// Says of each namespace with objects that no core serves it.
     pub(super) unserved: Vec<String>,
-    /// What the core knows, or why it cannot be asked.
+    /// The core's knowledge, or why the core cannot be asked.
     pub(super) known: Result<Known, String>,
     pub(super) groups: Vec<Group>,
     pub(super) phases: BTreeMap<String, usize>,

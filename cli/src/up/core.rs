@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A core that stayed so long began well.
 const BEGAN_WELL: Duration = Duration::from_mins(1);
 
-/// What cores of a data directory are made of.
+/// The parts for cores of a data directory.
 pub(super) struct Parts {
     pub(super) client: Client,
     /// All but the identity, which no two cores share.
@@ -63,7 +63,8 @@ impl Embedded {
         self.core.as_ref()
     }
 
-    /// Returns when the core ended and another one was started. `trouble` may say why. What breaks off the wait loses nothing.
+    /// Returns when the core ended and another one was started. `trouble` may give the cause. Cancelling the wait loses
+    /// nothing.
     pub(super) async fn outlive(&mut self, trouble: impl Fn() -> Option<Arc<str>>) {
         if let Some(core) = &mut self.core {
             let error = core.failure().await;

@@ -288,7 +288,7 @@ async fn until_exit(
     None
 }
 
-/// That the end waits for an operation.
+/// The line about an operation that holds up the end.
 pub(super) fn held_by(operation: &OperationInfo) -> String {
     format!(
         "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it immediately, and the next `up` looks for what it made",

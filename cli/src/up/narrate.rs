@@ -27,7 +27,7 @@ const APART: Duration = Duration::from_secs(1);
 /// So many machines that are gone are still known by name.
 const GONE: usize = 1000;
 
-/// What is repeated for so long is worth more than one line.
+/// An event that repeats for so long gets more than one line.
 const LASTS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Tells the story on stdout, each line with its time.
@@ -87,7 +87,7 @@ impl Story {
             };
             let key = |one: &K| (one.namespace(), one.name_any());
             match next {
-                // What was before is no news.
+                // Earlier states are no news.
                 Ok(Some(watcher::Event::InitApply(one))) => {
                     told.insert(key(&one), of(&one).text().to_owned());
                 }

@@ -226,7 +226,7 @@ impl System {
         self.client.clone()
     }
 
-    /// What the core knows of orphans; nothing, if there is no driver.
+    /// The core's report of orphans; empty without drivers.
     pub(crate) async fn orphans(&self) -> anyhow::Result<OrphanReport> {
         let Some(embedded) = self.core.as_ref().filter(|_| !self.drivers.is_empty()) else {
             return Ok(OrphanReport::default());

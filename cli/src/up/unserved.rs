@@ -24,7 +24,7 @@ use crate::serving::start_up;
 /// So many namespaces are named; a user who has more knows by then.
 const MOST: usize = 1000;
 
-/// What the core looks after.
+/// The namespaces that the core serves, in words.
 pub(super) fn serving(served: &Namespaces) -> String {
     match served {
         Namespaces::Prefix(prefix) if prefix.is_empty() => {

@@ -22,7 +22,7 @@ pub(crate) const FIXED_SPEC: &str = "docker.ostler.dev/fixed-spec";
 const SCHEME: &str = "docker:///";
 /// So much of the name of a machine is in the name of its container.
 const LEGIBLE: usize = 40;
-/// What a host name may be long.
+/// Longest host name.
 const HOST_NAME: usize = 63;
 /// Hexadecimal digits of a digest in a name.
 const DIGITS: usize = 20;

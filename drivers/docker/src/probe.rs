@@ -125,13 +125,13 @@ async fn instances(engine: &Engine) -> anyhow::Result<Vec<Value>> {
     for seen in ours(engine).await? {
         let (tags, summary) = (tags_of(&seen), seen.summary);
         let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
-        // One of a group has the identity of its pool.
+        // An instance of a group has the identity of its pool.
         let of = |machine: &str, pool: &str| {
             tags.get(machine).or_else(|| tags.get(pool)).cloned().unwrap_or_default()
         };
         let path = user_data_path(&summary);
         let user_data = match &path {
-            // One that is just going has no files any more.
+            // A container that is being removed has no files any more.
             Some(path) => engine.read_file(&summary.id, path).await.ok().flatten(),
             None => None,
         };

@@ -21,11 +21,11 @@ pub struct TagFile {
     pub network: Map,
     /// Tags of its own volumes.
     pub volume: Map,
-    /// What the driver notes.
+    /// The driver's notes.
     pub driver: Notes,
 }
 
-/// What the driver notes of a machine.
+/// The driver's notes on a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Notes {

@@ -51,7 +51,7 @@ pub struct Call {
 pub struct Outcome {
     /// `OK`, the name of an error code, `LostReply`, `Crashed`, or `Dropped` when its time was over.
     pub word: String,
-    /// What a failure said it left behind: `NOT_APPLIED`, `PARTIAL`, `UNKNOWN`; else empty.
+    /// The certainty of a failure: `NOT_APPLIED`, `PARTIAL`, `UNKNOWN`; else empty.
     pub certainty: String,
     /// The reason of a failure; else empty.
     pub reason: String,

@@ -13,7 +13,7 @@ use ostler_driver_fake::cloud::{
 use ostler_driver_fake::spec::ProviderSpec;
 use proptest::prelude::*;
 
-/// What driver 0 or 1 does, with machine 0, 1 or 2.
+/// A step of driver 0 or 1, with machine 0, 1 or 2.
 #[derive(Debug, Clone)]
 enum Step {
     Create(usize, usize),

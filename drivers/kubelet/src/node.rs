@@ -89,7 +89,7 @@ pub(crate) fn lease(name: &str, uid: String, now: Timestamp) -> Lease {
     }
 }
 
-/// What a renewal writes into the Lease.
+/// The content of a renewed Lease.
 pub(crate) fn renewed(name: &str, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(name.to_owned()),

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use self::drivers::{ADAPTED, DIRECT, ROLE, TOKEN};
 
-/// That of the product's programs.
+/// The allocator of the product's programs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -40,7 +40,7 @@ const EVENTS_AGAIN: ExponentialBuilder = ExponentialBuilder::new()
     .without_max_times();
 /// The core refuses a Hello that lists a longer id, or none.
 const ID_BYTES: std::ops::RangeInclusive<usize> = 1..=256;
-/// What a driver works on at once if it does not say.
+/// Concurrent operations of a driver that gives no number.
 const MAX_IN_FLIGHT: u32 = 16;
 
 /// One driver process. Cheap to clone.
@@ -497,7 +497,7 @@ const fn comparison(said: proto::ProviderIdComparison) -> ProviderIdComparison {
     }
 }
 
-/// Who the driver is, over a new connection.
+/// Asks for the driver's info, over a new connection.
 pub(crate) async fn info(socket: &Socket) -> anyhow::Result<(Client, GetInfoResponse)> {
     let mut client = socket.connect().await?;
     let asked = client.calls.get_info(proto::GetInfoRequest {});

@@ -26,7 +26,7 @@ pub(crate) fn error(status: &Status) -> (DriverError, String) {
     let error = if status.code() == Code::Unimplemented {
         DriverError::unimplemented(message)
     } else {
-        // What a driver answers has no cause on this side.
+        // A status that the driver sent has no cause on this side.
         let reason = if status.source().is_some() { CONNECTION_LOST } else { "NO_DETAIL" };
         DriverError::unknown(format!("{}: {message}", status.code())).reason(reason)
     };

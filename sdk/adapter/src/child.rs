@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::restarts::{Restart, Restarts, describe};
 
-/// Which program is the driver, and how it is started.
+/// The driver program, and the way to start it.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,

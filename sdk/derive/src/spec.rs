@@ -6,7 +6,7 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Result, spanned::Spanned as _
 
 use crate::names::{Serde, name_of};
 
-/// What `#[ostler(…)]` says of a field.
+/// The mark `#[ostler(…)]` of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     /// Nothing: fixed when an instance is made.

@@ -45,7 +45,7 @@ impl SocketDirectory {
     /// Removes those in `parent` that nobody holds any more, as [`Self::new`] does.
     ///
     /// # Errors
-    /// What is left cannot be ended.
+    /// The rest of a killed process cannot be ended.
     pub async fn clear(parent: &Path, alone: bool) -> anyhow::Result<()> {
         let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
         for path in entries.flatten().map(|entry| entry.path()) {

@@ -154,7 +154,7 @@ impl Kept {
             let _gone = rustix::process::kill_process(program, signal);
         }
         for process in all {
-            // One that cannot be signalled, as another user's, is waited for.
+            // A process that cannot be signalled, as another user's, is waited for.
             let _refused = process.signal(signal);
         }
     }

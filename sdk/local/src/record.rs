@@ -50,7 +50,7 @@ impl Record {
         let mut last = String::new();
         let read = (&found.file).take(128).read_to_string(&mut last);
         read.with_context(|| format!("{} cannot be read", path.display()))?;
-        // Whatever else is in it names no tree.
+        // Any other content names no tree.
         if let Ok(last) = Uuid::try_parse(last.trim()) {
             found.ended = marks::end(&format!("{last}."), true).await.map_err(|left| {
                 anyhow::anyhow!(

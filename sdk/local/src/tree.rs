@@ -130,7 +130,7 @@ impl Tree {
         self.output.take()
     }
 
-    /// What the tree writes to stderr, if the command piped it.
+    /// The stderr of the tree, if the command piped it.
     pub fn take_errors(&mut self) -> Option<ChildStderr> {
         self.errors.take()
     }
@@ -163,7 +163,7 @@ impl Tree {
     /// Waits until all of it has ended; how the program did.
     ///
     /// # Errors
-    /// That cannot be told.
+    /// The status is unknown.
     pub async fn wait(&self) -> io::Result<ExitStatus> {
         let mut end = self.end.clone();
         let ended = end.wait_for(Option::is_some).await.map_err(io::Error::other)?;
@@ -205,7 +205,7 @@ fn say(mut line: &Plain, word: u8) {
     }
 }
 
-/// What the process above the tree tells, to its end. `None`: it did not say how the program ended.
+/// Reads the lines of the keeper, to its end. `None`: the keeper did not say how the program ended.
 async fn hear(told: UnixStream, started: &watch::Sender<Option<u32>>) -> Option<ExitStatus> {
     let mut lines = BufReader::new(told).lines();
     let mut ended = None;

@@ -4,7 +4,7 @@
 use super::{DeletePoolMachines, PoolSize, UpdatePool};
 use crate::error::DriverError;
 
-/// What is to be done for a [`DeletePoolMachines`].
+/// The work of a [`DeletePoolMachines`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolDeletion {
     /// These instances are there and are to go.
@@ -17,7 +17,7 @@ pub struct PoolDeletion {
 }
 
 impl DeletePoolMachines {
-    /// What is to be done. `desired`: the size of the group now. `is_there`: whether an instance is in the group and not
+    /// Plans the deletion. `desired`: the size of the group now. `is_there`: whether an instance is in the group and not
     /// on its way out already. Nothing to do is an empty list of instances, and a success.
     pub fn plan(
         &self,

@@ -33,7 +33,7 @@ pub(crate) struct Finished {
     pub(crate) checkpoint: Option<String>,
 }
 
-/// What the verbs of a process share.
+/// The parts that the verbs of a process share.
 pub(crate) struct Dispatcher<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) library: Arc<Library>,
@@ -74,7 +74,7 @@ impl<H: Handler> Dispatcher<H> {
                 cancelled.cancel();
                 std::future::pending::<Infallible>().await
             };
-            // What a verb spawned learns that the verb is gone.
+            // Tasks that a verb spawned learn that the verb is gone.
             let _gone = cancelled.clone().drop_guard();
             // A mutation that is told to stop gets time to say what it left.
             let late = if reads { handler.grace() } else { handler.grace().max(STOP) };
@@ -132,7 +132,7 @@ fn scrubbed(answer: Answer, ctx: &Context) -> Answer {
     Ok(response)
 }
 
-/// What the request makes instances boot with.
+/// The user data of the request.
 fn user_data(request: &Request) -> Option<&[u8]> {
     let bootstrap = match request {
         Request::CreateMachine(it) => it.bootstrap.as_ref(),
@@ -154,7 +154,7 @@ fn user_data(request: &Request) -> Option<&[u8]> {
     bootstrap.map(|it| it.user_data.as_slice())
 }
 
-/// Whatever the core asks for, no more often than this.
+/// The shortest interval, whatever the core asks for.
 const MOST_OFTEN: Duration = Duration::from_millis(100);
 
 /// Repeats the last report of the verb at least once in every `interval`. Runs in the task of the verb, so that a verb

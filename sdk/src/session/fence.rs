@@ -1,4 +1,4 @@
-//! Whose word counts: that of the core with the highest term.
+//! The core with the highest term counts.
 
 /// The refusal of a core without leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

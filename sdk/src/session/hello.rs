@@ -8,7 +8,7 @@ use proto::{DriverCapability, HeldOperation, Hello, Resume};
 use crate::driver::{DriverInfo, ProviderIdComparison};
 use crate::limits::MAX_FRAME_BYTES;
 
-/// What the session layer can do for every driver.
+/// Capabilities of the session layer, for every driver.
 const CAPABILITIES: [DriverCapability; 5] = [
     DriverCapability::Cancel,
     DriverCapability::Progress,

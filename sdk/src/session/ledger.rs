@@ -13,7 +13,7 @@ use super::completion::Completion;
 const RESULTS: usize = 1000;
 const RESULTS_AGE: Duration = Duration::from_mins(15);
 const RESULTS_BYTES: usize = 64 * 1024 * 1024;
-/// What the core takes in a Hello or a heartbeat. With the longest names that Kubernetes allows one is below 900 bytes,
+/// The core's limit for a Hello or a heartbeat. With the longest names that Kubernetes allows one is below 900 bytes,
 /// so all of them fit the largest frame.
 pub(super) const MOST_HELD: usize = 1000;
 
@@ -48,7 +48,7 @@ struct Done {
     since: Instant,
 }
 
-/// What the ledger knows of an operation.
+/// The state of an operation in the ledger.
 #[derive(Debug)]
 pub(crate) enum Known<'a> {
     Running,

@@ -40,7 +40,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Registered = Result<Response<Streaming<RegisterResponse>>, Status>;
 
-/// What happened on the link.
+/// An event of the link.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Connected; [`Link::register`] must follow.

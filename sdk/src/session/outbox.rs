@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Outbox {
-    /// What the transport reads, once.
+    /// The frames for the transport, once.
     pub(crate) fn frames(&self) -> Frames {
         Frames(Arc::clone(&self.0))
     }

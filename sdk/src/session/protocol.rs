@@ -27,7 +27,7 @@ const CLOSE_IN: Duration = Duration::from_secs(5);
 /// Longer than anything that the core asks for in earnest; a clock can be set to its end.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// What has to be done outside.
+/// An effect outside of the protocol.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Put a frame into the queue.

@@ -20,7 +20,7 @@ use super::read;
 use crate::serving::{Leases, Server};
 use crate::table::span;
 
-/// What is described, as far as it could be read.
+/// The described objects, as far as they could be read.
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
     /// The deployment, if one is described.
@@ -35,7 +35,7 @@ pub(super) struct Fleet {
     pub(super) events: Vec<Event>,
 }
 
-/// Which process runs sets and deployments.
+/// The process that runs sets and deployments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Runner {
     /// The Leases are elsewhere, or cannot be read.

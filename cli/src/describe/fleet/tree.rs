@@ -235,7 +235,7 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
     if marks.is_empty() { numbers } else { format!("{numbers} ({})", marks.join(", ")) }
 }
 
-/// Those with something to say first; of many that are alike, some.
+/// Machines with something to report come first; of many alike machines, some are shown.
 pub(in crate::describe) fn machines(
     page: &mut Page,
     stem: &str,

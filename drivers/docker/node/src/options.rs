@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// What a taint may do.
+/// The effects of taints.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// A list of taints: `key=value:Effect,key:Effect`.

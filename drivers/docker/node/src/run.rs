@@ -15,7 +15,7 @@ use crate::pods::{Work, WorkSetup};
 /// Runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If the process cannot take signals or its directory cannot be used. Whatever the cluster does is waited for.
+/// If the process cannot take signals or its directory cannot be used. Failures of the cluster are waited out.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let level = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

@@ -1,4 +1,4 @@
-//! What the user data are. Pure.
+//! The format of user data. Pure.
 //!
 //! A text that begins with `#!` is a script, as for cloud-init; it is executed once and leaves a bootstrap kubeconfig. Anything
 //! else is that kubeconfig.

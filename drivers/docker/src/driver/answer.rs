@@ -1,4 +1,4 @@
-//! What the driver tells of a container.
+//! The driver's answers about a container.
 
 use ostler_driver_sdk::{DriverError, Instance, PowerState};
 

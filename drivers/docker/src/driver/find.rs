@@ -215,7 +215,7 @@ impl DockerDriver {
         labels: &[(&str, &str)],
     ) -> Result<Vec<(Summary, Labels)>, EngineError> {
         let mut all = self.engine.containers(labels).await?;
-        // Those of groups belong to no machine.
+        // Containers of groups belong to no machine.
         let of_machine = |it: &Labels| it.contains_key(CLUSTER) && !it.contains_key(GROUP);
         all.retain(|summary| of_machine(&summary.labels));
         let mut all: Vec<(Summary, Labels)> = futures::stream::iter(all)

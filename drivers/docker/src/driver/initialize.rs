@@ -122,8 +122,8 @@ impl DockerDriver {
         }
     }
 
-    /// After a failure all commands are run again, from the first one on. What a command prints may be secret and is not
-    /// told.
+    /// After a failure all commands are run again, from the first one on. The output of a command may be secret and is
+    /// not reported.
     async fn end(
         &self,
         found: &mut Found,
@@ -160,7 +160,7 @@ pub(super) fn runs_still(container: &str) -> DriverError {
     DriverError::uninitialized(message).reason(STILL).partial()
 }
 
-/// What was done before may be done again.
+/// Earlier steps may be repeated.
 fn partial(error: &EngineError) -> DriverError {
     driver_error(error, Left::Something)
 }

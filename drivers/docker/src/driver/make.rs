@@ -17,13 +17,13 @@ use crate::tags::TagFile;
 /// Longest text of a variable, with its name: a limit of Linux.
 const VARIABLE: usize = 128 * 1024;
 
-/// What a machine is made of.
+/// The parts of a machine.
 pub(super) struct Plan {
     pub(super) identity: Identity,
     /// Name of the container.
     pub(super) instance: String,
     pub(super) spec: ProviderSpec,
-    /// What the core wants on the instance from its first moment.
+    /// Tags from the core for the first moment of the instance.
     pub(super) tags: BTreeMap<String, String>,
     pub(super) user_data: Vec<u8>,
     /// Files of the replaced instance.
@@ -180,7 +180,7 @@ impl DockerDriver {
     }
 }
 
-/// What the registry says about an image, with its name.
+/// The registry's error for an image, with the image's name.
 fn not_pulled(error: &EngineError, image: &str) -> DriverError {
     let Failure::Refused { status, message } = &error.failure else {
         return driver_error(error, Left::Nothing);

@@ -18,7 +18,7 @@ use bollard::query_parameters::{
 use super::{Call, Engine, EngineError, Labels, labelled, sorted};
 use crate::spec::{Port, RestartPolicy};
 
-/// What a list says of a container.
+/// A container in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Its id.
@@ -35,7 +35,7 @@ pub struct Summary {
     pub created_at: Option<SystemTime>,
 }
 
-/// What the engine says of a container.
+/// A container in detail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     /// The same as in a list.
@@ -50,7 +50,7 @@ pub struct Container {
     pub host_name: String,
 }
 
-/// What a container does.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It is made, and never ran.
@@ -65,7 +65,7 @@ pub enum Life {
     Dead,
 }
 
-/// What a container may use, and when it is started again.
+/// The limits of a container, and its restart policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// CPUs, in billionths; 0: all.

@@ -1,4 +1,4 @@
-//! What a call to the engine may fail with.
+//! Failures of calls to the engine.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,14 +15,14 @@ pub struct EngineError {
     pub failure: Failure,
 }
 
-/// What an engine is asked.
+/// A call to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// To ping the engine, or to read its version and capacity.
     Hello,
     /// To list or inspect something, or to read a file.
     Look,
-    /// To pull an image. What is pulled belongs to no machine.
+    /// To pull an image. A pulled image belongs to no machine.
     Pull,
     /// To make a network.
     MakeNetwork,
@@ -113,7 +113,7 @@ impl Failure {
             Error::DockerResponseServerError { status_code, message } => {
                 Self::Refused { status: *status_code, message: message.trim().to_owned() }
             }
-            // What goes wrong after the answer has begun, e.g. with a pull.
+            // A failure after the beginning of the answer, e.g. with a pull.
             Error::DockerStreamError { error } => {
                 Self::Refused { status: 500, message: error.trim().to_owned() }
             }

@@ -21,7 +21,7 @@ pub struct Happened {
     pub labels: Labels,
 }
 
-/// What happened to a container.
+/// An event of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// It was removed.
@@ -30,7 +30,7 @@ pub enum What {
     Changed,
 }
 
-/// What is listened to.
+/// The actions that are watched.
 const ACTIONS: [(&str, What); 3] =
     [("destroy", What::Removed), ("die", What::Changed), ("start", What::Changed)];
 

@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 
 use super::{Call, Engine, EngineError};
 
-/// What became of a command.
+/// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     /// The command was not started, or the engine forgot the command.
@@ -48,7 +48,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What became of a command.
+    /// Reads the state of a command.
     pub(crate) async fn command(&self, id: &str) -> Result<Command, EngineError> {
         let docker = self.docker().await?;
         match self.checked(Call::Look, docker.inspect_exec(id).await) {

@@ -35,7 +35,7 @@ const CALL: Duration = Duration::from_mins(2);
 /// For the answer to the first call, which asks for nothing.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// What the engine has to give.
+/// The capacity of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     /// CPUs, in billionths.
@@ -135,7 +135,7 @@ fn labelled(labels: &[(&str, &str)]) -> std::collections::HashMap<String, Vec<St
     std::collections::HashMap::from([("label".to_owned(), wanted)])
 }
 
-/// What the engine leaves out is none.
+/// The engine omits empty maps.
 fn sorted<K: Ord, V>(
     map: Option<std::collections::HashMap<K, V>>,
 ) -> std::collections::BTreeMap<K, V> {

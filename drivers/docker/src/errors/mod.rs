@@ -1,4 +1,4 @@
-//! What the engine says, in terms of the contract.
+//! Errors of the engine, in terms of the contract.
 //!
 //! The engine has no codes but the status of HTTP; its words narrow that down. Words that are not
 //! known fall back on the status, so that another engine is less clear and never wrong.

@@ -4,7 +4,7 @@ use ostler_driver_sdk::Code;
 
 /// Words of the engine that have a meaning of their own.
 pub(super) struct Rule {
-    /// What the engine says, in lower case.
+    /// A phrase of the engine's error, in lower case.
     pub(super) says: &'static str,
     pub(super) code: Code,
     pub(super) reason: &'static str,

@@ -1,4 +1,4 @@
-//! What the types of a spec alone do not catch.
+//! Checks beyond the types of a spec.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 const PART_NAME: usize = 63;
 
 impl ProviderSpec {
-    /// What is wrong with it; empty if the spec is good.
+    /// The faults of the spec.
     pub fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         self.check_process(&mut found);

@@ -1,4 +1,4 @@
-//! What a container may use, as Kubernetes quantities.
+//! The limits of a container, as Kubernetes quantities.
 
 use std::fmt;
 

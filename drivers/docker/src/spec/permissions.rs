@@ -1,4 +1,4 @@
-//! What of the host a class may have. Nothing of it unless the operator of the driver allows it by a flag.
+//! Permissions of a class on the host. None, unless the operator of the driver grants them by a flag.
 
 use ostler_driver_sdk::Violation;
 
@@ -59,7 +59,7 @@ impl Permissions {
     pub const ALL: Self =
         Self { privileged: true, host_network: true, shared_volumes: true, host_ports: true };
 
-    /// What of a spec is not allowed, although the spec is good.
+    /// The parts of a good spec that are not permitted.
     pub fn refusals(self, spec: &ProviderSpec) -> Vec<Refusal> {
         let mut found = Vec::new();
         let mut refuse = |reason, path: String, value: &str, flag| {

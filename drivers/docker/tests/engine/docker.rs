@@ -83,7 +83,7 @@ impl Docker {
         command
     }
 
-    /// What a command prints.
+    /// Runs a command and returns its output.
     pub(crate) fn run(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -91,14 +91,14 @@ impl Docker {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// What `docker inspect` says of a container.
+    /// The output of `docker inspect` for a container.
     pub(crate) fn inspect(&self, container: &str) -> Value {
         let all: Value =
             serde_json::from_str(&self.run(&["container", "inspect", container])).unwrap();
         all[0].clone()
     }
 
-    /// What a command in a container prints.
+    /// Runs a command in a container and returns its output.
     pub(crate) fn exec(&self, container: &str, command: &str) -> String {
         self.run(&["exec", container, "/bin/sh", "-c", command])
     }

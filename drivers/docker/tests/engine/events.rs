@@ -1,4 +1,4 @@
-//! What the engine says of containers reaches the core.
+//! Events of the engine reach the core.
 
 use std::time::{Duration, SystemTime};
 

@@ -46,7 +46,7 @@ pub(crate) fn spec(more: &Value) -> Value {
     spec
 }
 
-/// What a record of the contract says, as JSON would.
+/// The provider id in a record of the contract.
 pub(crate) fn provider_id(instance: &Instance) -> &str {
     instance.provider_id()
 }

@@ -1,4 +1,4 @@
-//! What a kubelet finds in the user data of its instance.
+//! A kubelet's settings in the user data of its instance.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Debug for UserData {
     }
 }
 
-/// What a kubelet finds in user data.
+/// A kubelet's settings in user data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
@@ -79,7 +79,7 @@ impl fmt::Debug for BootstrapToken {
 }
 
 impl Bootstrap {
-    /// Reads user data. What is no text holds nothing.
+    /// Reads user data. Bytes that are no text hold no settings.
     pub fn read(user_data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(user_data);
         let taints = match flag(&text, "--register-with-taints=") {

@@ -1,4 +1,4 @@
-//! What the cloud knows of a group.
+//! A group of the cloud.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct Group {
     pub created_at: Timestamp,
 }
 
-/// What a group makes instances from.
+/// The model of a group's instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
@@ -39,7 +39,7 @@ pub struct Model {
     pub hash: String,
     /// The provider spec.
     pub spec: ProviderSpec,
-    /// What the user data hold for the kubelet.
+    /// The kubelet's part of the user data.
     pub bootstrap: Bootstrap,
     /// Where instances may be.
     pub zones: Vec<String>,

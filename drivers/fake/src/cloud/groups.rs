@@ -1,4 +1,4 @@
-//! What can be asked of the cloud about groups.
+//! Requests to the cloud about groups.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::state::{Record, State};
 use super::{Cloud, CloudError, Instance, JournalError};
 use crate::spec::Resource;
 
-/// What a group is looked for by, in this order.
+/// The keys for a group, in the order of their use.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupLookup<'a> {
     /// The group with this id, if it belongs to the pool.

@@ -1,4 +1,4 @@
-//! What the cloud knows of an instance.
+//! An instance of the cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,14 +51,14 @@ pub struct Instance {
     pub join_latency: GoDuration,
     /// How the kubelet behaves.
     pub kubelet: KubeletSpec,
-    /// What the Node reports.
+    /// The capacity that the Node reports.
     pub node_capacity: NodeCapacity,
     /// Set for an instance of a group, which belongs to no machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Member>,
 }
 
-/// What an instance is doing.
+/// The power state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
     /// It boots.

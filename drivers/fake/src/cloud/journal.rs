@@ -165,7 +165,7 @@ impl Journal {
         let text = lines(records.iter()).map_err(|e| self.failed("rewrite it", e))?;
         let aside = beside(&self.path, "new");
         let write = || -> io::Result<File> {
-            // What an earlier crash left there is of no use.
+            // A file that an earlier crash left there is useless.
             match fs::remove_file(&aside) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -1,4 +1,4 @@
-//! What can be asked of the cloud, and when it refuses.
+//! Requests to the cloud, and its refusals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct NewInstance {
     pub previous_clusters: Vec<String>,
 }
 
-/// What an instance is looked for by, in this order.
+/// The keys for an instance, in the order of their use.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup<'a> {
     /// The instance with this id, if it belongs to the machine.
@@ -101,7 +101,7 @@ impl NotOurs {
     }
 }
 
-/// What a deletion found.
+/// The result of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
     /// Stopped, and left to be removed.
@@ -420,7 +420,7 @@ fn of_life_before<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instan
     })
 }
 
-/// What machine-controller-manager made for the machine.
+/// Instances that machine-controller-manager made for the machine.
 fn named<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     let Some(tags) = lookup.by_name else { return Vec::new() };
     // One with the id of another cluster is that one's, and never found by its name.

@@ -7,7 +7,7 @@ use crate::digest::short_digest;
 use crate::duration::GoDuration;
 use crate::spec::{KubeletSpec, NodeCapacity};
 
-/// One of many; the same for the same number.
+/// A seed instance; equal numbers give equal instances.
 pub(super) fn seed(cluster_id: &str, number: usize, now: Timestamp) -> Instance {
     let identity = Identity {
         cluster_id: cluster_id.to_owned(),

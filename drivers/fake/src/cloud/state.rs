@@ -141,7 +141,7 @@ pub struct State {
     total: u64,
 }
 
-/// What changed since a revision.
+/// The changes since a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changes {
     /// Possibly everything.
@@ -294,7 +294,7 @@ impl State {
         self.revision
     }
 
-    /// Which instances changed since `revision`.
+    /// The instances that changed since `revision`.
     pub(crate) fn changes_since(&self, revision: u64) -> Changes {
         let missed = usize::try_from(self.revision.saturating_sub(revision)).unwrap_or(usize::MAX);
         if missed > self.changes.len() {

@@ -11,7 +11,7 @@ use crate::control::ControlError;
 use crate::fault::Action;
 use crate::fault::Injection;
 
-/// What the driver tells of an instance.
+/// The driver's answer about an instance.
 pub(super) fn answer(instance: &Instance, clock: &Clock) -> Answer {
     let power = match instance.power(clock.now()) {
         Power::Pending => PowerState::Pending,
@@ -62,7 +62,7 @@ impl From<CloudError> for DriverError {
     }
 }
 
-/// What was done before the cloud went away is done.
+/// Changes before the outage stay.
 pub(super) fn away() -> DriverError {
     DriverError::unavailable("the cloud does not answer").reason("CLOUD_AWAY")
 }

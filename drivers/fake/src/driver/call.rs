@@ -83,7 +83,7 @@ impl FakeDriver {
         self.spoil(entry, call.injection.action, answer).await
     }
 
-    /// What becomes of an answer once the work is done. A failure of the work itself is told.
+    /// Applies the action of a fault to the answer, after the work. A failure of the work itself is reported.
     async fn spoil<T>(
         &self,
         entry: Entry,

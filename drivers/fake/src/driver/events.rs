@@ -23,7 +23,7 @@ impl FakeDriver {
         let mut seen = Seen::default();
         let mut losses = Losses::default();
         loop {
-            // What cannot be read is not gone.
+            // An unreadable cloud does not mean lost instances.
             let gone = seen.look(&self.cloud).unwrap_or_default();
             for (provider_id, identity) in gone {
                 self.events.send(Event::gone(provider_id).of(&identity));

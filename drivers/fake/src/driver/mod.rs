@@ -70,7 +70,7 @@ impl FakeDriver {
         self
     }
 
-    /// What loses a reply together with the session. Without one, a lost reply is only silence.
+    /// Cuts the session together with a lost reply. Without a cutter, a lost reply is only silence.
     #[must_use]
     pub fn cutter(mut self, cutter: Cutter) -> Self {
         self.cutter = Some(cutter);
@@ -82,7 +82,7 @@ impl FakeDriver {
         &self.cloud
     }
 
-    /// What the driver tells of an instance.
+    /// The driver's answer about an instance.
     pub fn answer(&self, instance: &Instance) -> ostler_driver_sdk::Instance {
         answer::answer(instance, self.cloud.clock())
     }

@@ -231,7 +231,7 @@ impl FakeDriver {
         for resource in Resource::ALL.into_iter().take(limit) {
             let desired = call.spec.tags.of(resource);
             let changed = self.cloud.bring_tags(provider_id, resource, desired);
-            // What was applied before stays applied.
+            // Earlier changes stay applied.
             if changed.map_err(|error| DriverError::from(error).partial())? {
                 applied.push(resource.path().to_owned());
             }

@@ -1,4 +1,4 @@
-//! Which calls a rule is for: `2`, `"1-3"`, `"4-"`, `"every"`.
+//! The calls that a rule hits: `2`, `"1-3"`, `"4-"`, `"every"`.
 
 use std::borrow::Cow;
 use std::fmt;

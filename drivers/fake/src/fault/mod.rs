@@ -140,7 +140,7 @@ impl Fault {
             && self.class.as_ref().is_none_or(|name| name == subject.class)
     }
 
-    /// What the rule is called in the call log.
+    /// The name of the rule in the call log.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.fingerprint())
     }

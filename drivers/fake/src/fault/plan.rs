@@ -1,4 +1,4 @@
-//! What a rule makes of a call.
+//! The effect of a rule on a call.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Fault, Verb};
 pub struct Plan {
     /// How much longer the call takes.
     pub latency: Duration,
-    /// What goes wrong; nothing for a rule that is only slow.
+    /// The failure; nothing for a rule that is only slow.
     pub action: Option<Action>,
 }
 
@@ -64,7 +64,7 @@ impl From<Failure> for DriverError {
     }
 }
 
-/// What all rules together do to a call.
+/// The effect of all rules on a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Injection {
     /// How much longer the call takes, over all rules.
@@ -118,7 +118,7 @@ pub enum Contradiction {
 }
 
 impl Fault {
-    /// What the rule does.
+    /// The effect of the rule.
     pub fn plan(&self) -> Result<Plan, Contradiction> {
         let partial = self.apply_partially.map(|resources| {
             Action::ApplyPartially(resources, self.failure(Code::Unavailable, Certainty::Partial))

@@ -78,7 +78,7 @@ pub(super) struct Subscription<V: Clone> {
 }
 
 impl<V: Clone> Subscription<V> {
-    /// What is there now.
+    /// The current values.
     pub(super) fn values(&self) -> Vec<V> {
         let inner = self.cache.inner.lock();
         inner.entries.get(&self.key).into_iter().flat_map(BTreeMap::values).cloned().collect()

@@ -24,7 +24,7 @@ use crate::spec::{Join, KubeletSpec};
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What all kubelets share.
+/// The parts that all kubelets share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) cloud: Cloud,
@@ -274,7 +274,7 @@ impl Kubelet {
     }
 }
 
-/// What a serving kubelet remembers.
+/// The memory of a serving kubelet.
 struct Work {
     pods: PodWork,
     lease_due: Instant,

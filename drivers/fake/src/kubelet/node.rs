@@ -1,4 +1,4 @@
-//! What the Node of a simulated kubelet reports. Pure.
+//! The Node of a simulated kubelet. Pure.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use crate::spec::{KubeletSpec, PodBehaviour};
 /// No grace is longer: a clock cannot count any that a pod may have.
 const LONGEST_GRACE: Duration = Duration::from_hours(24 * 365);
 
-/// What a kubelet needs to know of a pod.
+/// The relevant fields of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodView {
     pub(super) namespace: String,
@@ -81,7 +81,7 @@ impl PodView {
     }
 }
 
-/// What is to be done now.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Report that the pod runs.
@@ -104,7 +104,7 @@ struct Known {
 }
 
 impl PodWork {
-    /// What is to be done at `now`, and when to look again.
+    /// The actions at `now`, and the time of the next look.
     pub(super) fn plan(
         &mut self,
         pods: Vec<PodView>,

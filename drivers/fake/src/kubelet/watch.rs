@@ -19,7 +19,7 @@ use super::pods::PodView;
 const TOKEN_NAMESPACE: &str = "kube-system";
 const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// What a kubelet needs to know of a bootstrap token. The secret half is never printed.
+/// The relevant fields of a bootstrap token. The secret half is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TokenView {
     secret: String,

@@ -92,7 +92,7 @@ impl Api {
     }
 }
 
-/// What a path names.
+/// The target of a path.
 struct Target {
     plural: String,
     namespace: String,

@@ -293,7 +293,7 @@ async fn a_kubelet_that_starts_again_renews_at_once_and_takes_back_what_is_said_
     let _fleet = fleet(&cloud, &api);
     api.until(LEASE, |lease| lease != renewed.as_ref()).await;
     assert_eq!(cloud.clock().now(), now, "immediately");
-    // What was decided before that renewal is written after the kubelet looked.
+    // Writes a decision from before that renewal, after the kubelet looked.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut node = api.get(NODE).unwrap();
     for condition in node["status"]["conditions"].as_array_mut().unwrap() {

@@ -84,7 +84,7 @@ fn create() -> Request {
     Request::CreateMachine(proto::CreateMachineRequest::default())
 }
 
-/// What an earlier adapter began.
+/// An operation of an earlier adapter.
 fn running(operation_id: &str) -> RunningOperation {
     RunningOperation {
         operation_id: operation_id.to_owned(),
@@ -310,7 +310,7 @@ async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_se
     let called = tokio::spawn(async move { adapter.perform(create(), machine("b")).await });
     it.fake.began.acquire().await.unwrap().forget();
     let ended = CancellationToken::new();
-    // What answers next has another boot id than the adapter was told.
+    // The next answer has another boot id than the adapter knows.
     let info = GetInfoResponse { boot_id: "before".to_owned(), ..it.adapter.shared.info.clone() };
     let successor = Adapter::new(it.adapter.client(), info);
     let holder = successor.clone();

@@ -6,7 +6,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::user;
 
-/// What counts of a certificate.
+/// The relevant fields of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Certificate {
     pub(crate) not_before: Timestamp,

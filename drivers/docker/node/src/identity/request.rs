@@ -43,7 +43,7 @@ impl Pending {
         Ok(Self { name: name(&key), key: key.serialize_pem(), request })
     }
 
-    /// What [`Self::as_pem`] wrote; `None`: something else.
+    /// Parses the text of [`Self::as_pem`]; `None`: another format.
     pub(super) fn from_pem(text: &str) -> Option<Self> {
         let (key, request) = text.split_at(text.find(KEY_END)? + KEY_END.len());
         let request = request.trim_start();

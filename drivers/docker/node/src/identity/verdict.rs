@@ -1,8 +1,8 @@
-//! What became of a signing request. Pure.
+//! The state of a signing request. Pure.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
-/// What became of a request.
+/// The state of a signing request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// There is no decision yet, or the certificate is not there yet.

@@ -3,7 +3,7 @@
 /// Version 1 says "no limit" by a number near the end of what it can say.
 const UNLIMITED: u64 = 1 << 60;
 
-/// What the container may use; `None`: no limit.
+/// The limits of the container; `None`: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) cpu_millis: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a Node says about the system it runs on.
+//! The system information of a Node.
 
 use std::path::Path;
 

@@ -31,7 +31,7 @@ pub(crate) struct Pressure {
     pub(crate) processes: bool,
 }
 
-/// What the host has.
+/// The resources of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Host {
     cpus: u64,

@@ -12,7 +12,7 @@ use ostler_kubelet::node::{addresses, condition, keep_transitions};
 use super::About;
 use crate::machine::{PODS, Resources};
 
-/// What changes while a Node lives.
+/// The fields of a Node that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Now {
     pub(super) resources: Resources,

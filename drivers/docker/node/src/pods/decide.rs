@@ -1,4 +1,4 @@
-//! What is to be done for a pod. Pure.
+//! The steps for a pod. Pure.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) enum Step {
     Finish,
 }
 
-/// What the agent is to make of a pod.
+/// The agent's goal for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     /// It runs.
@@ -99,7 +99,7 @@ fn end(state: &PodState, grace: Duration, now: Instant) -> Plan {
     plan
 }
 
-/// What the phase of a pod is that ended so.
+/// Whether an ended pod has the phase Succeeded.
 pub(super) fn succeeded(state: &PodState) -> bool {
     let clean = |container: &ContainerState| match &container.phase {
         Phase::Ended(ended) => ended.exit.code() == 0,

@@ -22,7 +22,7 @@ pub(super) enum Update {
     Gone,
 }
 
-/// What the API knows about a pod.
+/// The API's knowledge of a pod.
 #[derive(Debug)]
 pub(super) struct ReportState {
     status: Option<Value>,
@@ -38,7 +38,7 @@ impl ReportState {
         Self { status: None, gone: false, in_flight: false, retry: None, waits: waits() }
     }
 
-    /// What to send now. `status` is `None` if there is nothing to report any more; `ended`: it may be deleted.
+    /// The next update. `status` is `None` if there is nothing to report any more; `ended`: it may be deleted.
     pub(super) fn next(&self, status: Option<Value>, ended: bool, now: Instant) -> Option<Update> {
         if self.in_flight || self.gone || self.retry.is_some_and(|at| at > now) {
             return None;
@@ -82,7 +82,7 @@ fn waits() -> ExponentialBackoff {
     backoff(Duration::from_millis(200), LONGEST).build()
 }
 
-/// What came of an update.
+/// The result of an update.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) uid: String,

@@ -1,4 +1,4 @@
-//! What the agent needs to know of a pod. Pure.
+//! The relevant fields of a pod. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ pub(super) struct ContainerSpec {
     pub(super) problem: Option<String>,
 }
 
-/// What a container executes.
+/// The command of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) program: String,
@@ -70,7 +70,7 @@ pub(super) struct Reported {
     pub(super) containers: BTreeMap<String, ReportedContainer>,
 }
 
-/// What is known of a container that had been started.
+/// The reported state of a container that had been started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedContainer {
     pub(super) restarts: u32,
@@ -134,7 +134,7 @@ fn id(id: Option<i64>) -> Option<u32> {
     id.and_then(|id| u32::try_from(id).ok())
 }
 
-/// What variables can be taken from.
+/// The sources of variables.
 struct About<'a> {
     pod: &'a Pod,
     address: Option<IpAddr>,

@@ -1,4 +1,4 @@
-//! What became of the containers of a pod. Pure.
+//! The state of a pod's containers. Pure.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) struct ContainerState {
     pub(super) last: Option<Ended>,
 }
 
-/// What a container does.
+/// The phase of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It was not started yet.

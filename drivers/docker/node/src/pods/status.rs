@@ -1,4 +1,4 @@
-//! What the API is told about a pod. Pure.
+//! The status of a pod for the API. Pure.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub(super) fn status(
         .containers
         .iter()
         .zip(&state.containers)
-        // What was refused was never made.
+        // A refused pod has no containers.
         .filter(|_| refused.is_none())
         .map(|(container, known)| container_status(spec, container, known, now))
         .collect();

@@ -32,7 +32,7 @@ const TAKEN_AWAY: Duration = Duration::from_secs(2);
 /// Beyond the grace of the last pod, for processes that take their time to die and for the last report.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// What the work needs.
+/// The parts that the work needs.
 pub(crate) struct WorkSetup {
     pub(crate) node: String,
     pub(crate) clients: Clients,

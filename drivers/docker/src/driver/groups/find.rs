@@ -57,7 +57,7 @@ impl Group {
         self.state.as_ref().map_or(next, |state| state.next.max(next))
     }
 
-    /// What the core is told.
+    /// The group, as the core gets it.
     pub(super) fn shown(&self) -> Pool {
         let (live, desired) = (count(self.live().count()), self.desired());
         let there = self.members.iter().filter(|it| it.life != Life::Made).count();
@@ -87,7 +87,7 @@ impl Group {
     }
 }
 
-/// What tells an instance from the others.
+/// The number of an instance within its group.
 pub(super) fn number_of(member: &Summary) -> Option<u64> {
     member.labels.get(NUMBER)?.parse().ok()
 }

@@ -33,12 +33,12 @@ const MAKING: Duration = Duration::from_secs(20);
 /// For how long one read waits for the removal or the set-up of an instance; the next one looks again.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// What could not be done for a group.
+/// The faults of a group.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     /// Why instances are missing, or why parts of those that are gone are left.
     pub(super) group: Option<DriverError>,
-    /// What is wrong with instances, by name.
+    /// The faults of instances, by name.
     pub(super) of: BTreeMap<String, DriverError>,
 }
 

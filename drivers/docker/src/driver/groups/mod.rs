@@ -79,7 +79,7 @@ impl DockerDriver {
         let mut gone = found.is_some();
         if let Some(mut group) = found {
             if let Some(state) = group.state.clone() {
-                // Whatever happens now, no read makes an instance.
+                // From now on, no read makes an instance.
                 let doomed = group.members.iter().map(|it| it.name.clone()).collect();
                 self.write_state(&mut group, State { desired: 0, doomed, ..state }).await?;
             }
@@ -127,7 +127,7 @@ impl DockerDriver {
             instance(&group, member, tags, faults.of.remove(&member.name))
         };
         let instances = all.map(told).collect();
-        // What is left of an instance that is not told any more.
+        // A fault of an instance that is not listed any more.
         let pool = match faults.group.or_else(|| faults.of.into_values().next()) {
             Some(fault) => group.shown().fault(fault),
             None => group.shown(),
@@ -200,7 +200,7 @@ impl DockerDriver {
         if fixed.is_empty() {
             self.bring(&mut found, &state.model.spec, Some(&model_hash)).await?;
         } else if drained {
-            // What runs stays unless the other one can be made.
+            // The running instance stays unless its replacement can be made.
             self.have_image(&ctx, &state.model.spec).await?;
             let image = &state.model.spec.image;
             if !self.engine.has_image(image).await.map_err(looked)? {
@@ -235,7 +235,7 @@ impl DockerDriver {
         Ok(content.map(|content| File { path, mode: 0o600, content }).into_iter().collect())
     }
 
-    /// What instances are to be made from, checked.
+    /// The checked model for instances.
     async fn model(&self, ctx: &Context, model: PoolModel) -> Result<Model, DriverError> {
         let spec = self.spec(&*ctx.class().await?)?;
         if !model.zones.is_empty() {

@@ -22,11 +22,11 @@ pub(super) struct State {
     /// Containers that are to go, by name. Noted in one with the size: whatever ends the driver then, they go, and the
     /// size falls once.
     pub(super) doomed: BTreeSet<String>,
-    /// What instances are made from.
+    /// The model for instances.
     pub(super) model: Model,
 }
 
-/// What instances are made from.
+/// The model for instances.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Model {

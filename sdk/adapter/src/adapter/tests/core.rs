@@ -1,4 +1,4 @@
-//! What arrives at a core, through a session of the adapter.
+//! Messages of the adapter, as a core gets them through a session.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
