@@ -62,7 +62,7 @@ pub async fn config(mut kubeconfig: Kubeconfig) -> Result<Config, KubeconfigErro
     Ok(config)
 }
 
-/// What Kubernetes gives to a pod.
+/// The configuration of a pod, from its service account.
 ///
 /// # Errors
 /// This is no pod.

@@ -167,7 +167,7 @@ mod tests {
         }
         own.check(4712, Some(4712)).unwrap();
         given.check(4712, None).unwrap();
-        // Who was given counts, and nothing else.
+        // The given user counts alone.
         given.check(4711, Some(4711)).unwrap_err();
         Trusted::AnyUser.check(4713, None).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Which proxy is named, and where.
+//! Names of proxies, in URLs and variables.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub struct Proxy {
     variable: &'static str,
 }
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -96,7 +96,7 @@ impl Proxy {
         Ok(Self { at, kind, user: user.map(credentials), variable })
     }
 
-    /// What an HTTP proxy is shown.
+    /// The credentials for an HTTP proxy.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let (user, password) = self.user.as_ref()?;
         let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
@@ -110,7 +110,7 @@ fn credentials(text: &str) -> (String, String) {
     (decoded(user), decoded(password))
 }
 
-/// What the environment says about proxies.
+/// The proxies of the environment.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     /// For an address with TLS, and without: the variable and its value.

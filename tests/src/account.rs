@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::kubectl::Kubectl;
 use crate::tools::root;
 
-/// What of `deploy/base` gives rights.
+/// The kinds in `deploy/base` that grant rights.
 const RIGHTS: [&str; 5] =
     ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 

@@ -1,4 +1,4 @@
-//! What benchmarks on real processes share.
+//! Shared parts of benchmarks on real processes.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

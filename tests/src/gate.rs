@@ -54,7 +54,7 @@ impl<S> Layer<S> for Gate {
     }
 }
 
-/// What is behind a gate.
+/// A service behind a gate.
 #[derive(Clone, Debug)]
 pub struct Behind<S> {
     inner: S,

@@ -87,7 +87,7 @@ impl Process {
     {
         let mut child = Command::new(binaries().join(binary))
             .args(args)
-            // What goes wrong on purpose is not worth a line.
+            // Intended failures need no log lines.
             .env("RUST_LOG", "off")
             .envs(env.iter().copied())
             .stdin(Stdio::null())

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 /// Bytes of one read.
 const PIECE: usize = 16 << 10;
 
-/// What becomes of the bytes.
+/// The treatment of bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Flow {
     /// They pass.
@@ -40,7 +40,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    /// What becomes of the bytes of connections to come.
+    /// The treatment of bytes of later connections.
     next: Mutex<Flow>,
     links: Mutex<Vec<Link>>,
     up: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What the repository holds: files and crates, for the tidy test.
+//! The files and crates of the repository, for the tidy test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Crate {
     pub name: String,
     /// Directory, relative to the root.
     pub dir: PathBuf,
-    /// What it is built with, tests and build scripts aside.
+    /// Its dependencies, without those of tests and build scripts.
     pub dependencies: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub fn files() -> std::io::Result<Vec<SourceFile>> {
         .collect())
 }
 
-/// What cargo says of a workspace, as JSON, without asking the network.
+/// The workspace metadata of cargo, as JSON, without the network.
 ///
 /// # Errors
 /// If cargo does not answer.

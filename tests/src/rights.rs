@@ -84,7 +84,7 @@ impl Request {
     }
 }
 
-/// What an API server says to a client without the right.
+/// The answer of an API server to a client without the right.
 ///
 /// # Panics
 /// Never: the answer is made of constants.

@@ -1,4 +1,4 @@
-//! What differs from the usual world of the whole-stack tests.
+//! Deviations from the usual world of the whole-stack tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::rights::{self, Request};
 
-/// What differs from the usual world.
+/// Deviations from the usual world.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a client cannot be shown")]
 pub struct Setup {
@@ -39,7 +39,7 @@ pub struct Setup {
     pub watches_lag: Duration,
     /// The answers to the first so many creations of machines by cores are lost: the machines exist all the same.
     pub loses_creations: u64,
-    /// What a mutating webhook makes of a machine that a core creates.
+    /// The change of a mutating webhook to a machine that a core creates.
     pub webhook: Option<fn(&mut serde_json::Value)>,
     /// Writes at which a core is to die.
     pub deaths: Arc<Deaths>,

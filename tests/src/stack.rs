@@ -20,7 +20,7 @@ use crate::ports::free_port;
 use crate::process::{PATIENCE, Process};
 use crate::tools;
 
-/// One of the processes.
+/// A process of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// `ostler up --core none --driver none`: the API server.
@@ -270,7 +270,7 @@ impl Stack {
         }
     }
 
-    /// What the core shows on /metrics; nothing while it cannot be reached.
+    /// The core's /metrics; empty while the core cannot be reached.
     pub fn metrics(&self) -> String {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.metrics_port))?;

@@ -1,4 +1,4 @@
-//! What machine-controller-manager (MCM) does and what Ostler does: `tests/ledger/upstream.yaml`.
+//! Behaviour of machine-controller-manager (MCM) and of Ostler: `tests/ledger/upstream.yaml`.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub struct Row {
     pub r#where: Vec<String>,
     /// The consequence for a user who comes from MCM.
     pub verdict: Verdict,
-    /// What Ostler does; not given: the same.
+    /// The behaviour of Ostler; not given: the same.
     #[serde(default)]
     pub ostler: Option<String>,
     /// Why it is not done.
@@ -61,7 +61,7 @@ pub enum Verdict {
 }
 
 impl Row {
-    /// What the row lacks.
+    /// The missing part of the row.
     pub fn lacks(&self) -> Option<&'static str> {
         let place = |place: &String| match place.split_once("::") {
             Some((file, function)) => has_extension(file, "go") && !function.is_empty(),

@@ -176,7 +176,7 @@ impl World {
         serve_autoscaler(scaler).await
     }
 
-    /// What the fake cloud holds.
+    /// The fake cloud.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
     }
@@ -332,7 +332,7 @@ impl World {
         self.legacy.clone()
     }
 
-    /// What runs inside the instances. It does not depend on a driver, as in a real cloud.
+    /// Starts the kubelets of the instances. They need no driver, as in a real cloud.
     fn start_kubelets(&mut self) {
         let end = CancellationToken::new();
         let kubelets = Kubelets::new(

@@ -77,7 +77,7 @@ fn seeds_that_nobody_ran_before_break_no_rule() {
     let seconds = if judged { "10".to_owned() } else { seconds() };
     let fresh = sim(&["--seeds", "100000", "--max-seconds", &seconds]);
     if !fresh.status.success() {
-        // What is printed with the macros is dropped where the test passes.
+        // Output of the print macros is dropped when the test passes.
         let told = std::io::stderr().write_all(&[fresh.stdout, fresh.stderr].concat());
         told.expect("stderr is open");
     }

@@ -1,4 +1,4 @@
-//! What every part of the server shares.
+//! The parts that the whole server shares.
 
 use crate::{clock::Clock, store::Store};
 

@@ -30,7 +30,7 @@ fn read(text: &[u8]) -> Option<Value> {
     body::decode_json(text).ok().map(|body| body.value)
 }
 
-/// Whatever is made of bodies can be read again.
+/// Decoded bodies can be written and read again.
 fn readable(value: &Value) {
     let text = value.to_string();
     assert!(serde_json::from_str::<Value>(&text).is_ok(), "it cannot be read again");

@@ -28,7 +28,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// What never happens is waited for so long.
+/// For waits that only a failing test exhausts, and for limits that no test reaches.
 const PATIENCE: Duration = Duration::from_mins(1);
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

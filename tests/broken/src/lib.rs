@@ -1,8 +1,8 @@
 //! The fake driver with one rule of the contract broken, one for each conformance check, so that each check can be
 //! seen to fail. For tests alone: no shipped binary links it.
 //!
-//! `driver` breaks what the verbs promise, `wire` what the session promises, `process` what the process promises. What a
-//! breakage does not name stays as it is.
+//! `driver` breaks what the verbs promise, `wire` what the session promises, `process` what the process promises.
+//! Everything else works as in the fake driver.
 
 mod driver;
 mod process;
@@ -66,7 +66,7 @@ macro_rules! breakages {
                 name.split_once(':').map_or(name, |(check, _)| check)
             }
 
-            /// What the driver does, or leaves out.
+            /// The faulty behaviour of the driver.
             pub fn effect(self) -> &'static str {
                 match self { $(Self::$variant => $effect,)* }
             }

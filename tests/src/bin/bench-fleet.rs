@@ -83,7 +83,7 @@ struct Fleet {
     stack: Stack,
 }
 
-/// What was used up so far, or in between.
+/// The cost so far, or of an interval.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     at: Instant,

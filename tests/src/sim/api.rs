@@ -75,7 +75,7 @@ impl Front {
         let watch = query.split('&').any(|one| one == "watch=true" || one == "watch=1");
         let mut body = body.collect().await?.to_bytes();
         let lease = self.mutation.and_then(|mutation| mutation.lease(&self.name));
-        // What was asked for, before anything takes a safety measure away.
+        // The body before a mutation removes a safety measure.
         let asked = body.clone();
         if self.party.is_some() && method != "GET" {
             self.oracle.asks(&self.name, &method, &path, &asked);
@@ -102,7 +102,7 @@ impl Front {
         }
         let (head, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| -> BoxError { error.into() })?.to_bytes();
-        // What users look at says nothing about any core.
+        // Reads of users say nothing about any core.
         let told_of = method != "GET" || self.party.is_some();
         if told_of {
             let sent = sent_to_group(&method, &path, &wrote);
@@ -136,7 +136,7 @@ impl Front {
         ))
     }
 
-    /// What becomes of a request that does not get through.
+    /// The answer to a request that does not get through.
     fn refusal(
         &self,
         luck: Luck,
@@ -197,7 +197,7 @@ impl Front {
     }
 }
 
-/// What was sent about a set or a deployment, for the timeline.
+/// The patch of a set or a deployment, for the timeline.
 fn sent_to_group<'a>(method: &str, path: &str, body: &'a [u8]) -> Cow<'a, str> {
     let of_group = path.contains("/machinesets/") || path.contains("/machinedeployments/");
     let shown = if of_group && method == "PATCH" { body } else { &[] };

@@ -24,7 +24,7 @@ use super::search::Search;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
-/// What a driver with groups offers beside the rest.
+/// Optional operations of a driver with groups.
 const POOLS: [OptionalOperation; 3] = [
     OptionalOperation::Pools,
     OptionalOperation::DeletePoolMachines,
@@ -62,7 +62,7 @@ pub struct SimDriver {
     pub name: String,
     /// The provider of the driver.
     pub provider: &'static str,
-    /// What does the work.
+    /// The fake driver that does the work.
     pub fake: FakeDriver,
     /// What goes wrong.
     pub sky: Sky,
@@ -78,7 +78,7 @@ pub struct SimDriver {
     pub mutation: Option<Mutation>,
     /// Whether it has groups.
     pub pools: bool,
-    /// What lists showed before.
+    /// Earlier lists.
     pub lists: Arc<Mutex<Vec<Vec<Instance>>>>,
     /// Operations that were answered, and when.
     pub answered: Arc<Mutex<VecDeque<(Instant, Context)>>>,
@@ -233,7 +233,7 @@ impl SimDriver {
         strikes
     }
 
-    /// What the fake driver makes of a create.
+    /// The fake driver's instance for a create.
     async fn wanted(&self, request: &CreateMachine) -> Result<NewInstance, DriverError> {
         let (ctx, class) = (&request.ctx, request.ctx.class().await?);
         let identity = ctx.identity();

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use ostler_api::machine::{DrainProgress, DrainPurpose, Machine, MachinePhase};
 use serde_json::Value;
 
-/// What was seen of a machine last.
+/// The last known state of a machine.
 #[derive(Clone, Debug)]
 pub struct Life {
     /// Name of the machine.
@@ -15,7 +15,7 @@ pub struct Life {
     pub machine: Machine,
 }
 
-/// Phases that may follow one another, beside staying the same. Whatever lives may begin to end.
+/// Phases that may follow one another, beside staying the same. Any machine may begin to end.
 const FOLLOWS: [(&str, &[&str]); 10] = [
     ("", &["Pending", "Available", "CrashLoopBackOff", "Failed", "Running"]),
     ("CrashLoopBackOff", &["Pending", "Available", "Running", "Failed"]),

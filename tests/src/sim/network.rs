@@ -76,7 +76,7 @@ impl Network {
         self.lock().links.drain(..).for_each(|link| link.task.abort());
     }
 
-    /// What a driver dials with.
+    /// The connector of a driver.
     pub fn connector(&self, driver: &str, token: &'static str) -> Connector {
         let (network, driver) = (self.clone(), driver.to_owned());
         Connector::new(move || {
@@ -129,7 +129,7 @@ impl Network {
     }
 }
 
-/// Carries one direction until an end is gone. What comes while the link is silent is lost with it.
+/// Carries one direction until an end is gone. Bytes that come while the link is silent are lost with it.
 async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>, sky: &Sky) {
     let mut buffer = vec![0; PIPE];
     let mut frames = Frames::default();
@@ -152,7 +152,7 @@ async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>
     }
 }
 
-/// What a client of HTTP/2 begins with.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame's head: its length, kind, flags and stream.
 const FRAME_HEAD: usize = 9;

@@ -41,7 +41,7 @@ pub struct Change {
     pub method: String,
     /// Where.
     pub path: String,
-    /// What the caller meant to send.
+    /// The object that the caller meant to send.
     pub sent: Value,
     /// The object afterwards, or the answer.
     pub object: Value,
@@ -104,7 +104,7 @@ struct Books {
     orphans: BTreeSet<String>,
     /// Instances deleted by those calls.
     collected: BTreeSet<String>,
-    /// What cores said in events.
+    /// Events of cores.
     told: Vec<String>,
     /// Sets and deployments.
     groups: Rules,

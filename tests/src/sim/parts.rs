@@ -33,7 +33,7 @@ pub const ORPHAN_GRACE: Duration = Duration::from_mins(2);
 /// Orders that wait for a process; more than that make no sense.
 const ORDERS: usize = 64;
 
-/// What happens to a process.
+/// An order to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// SIGKILL; a new one starts so much later.
@@ -114,7 +114,7 @@ pub fn core(around: &Arc<Surroundings>, number: u8, controllers: &'static str) -
             let down = core_life(&around, &name, options, front, &mut orders).await;
             around.network.gone(&name);
             sleep(down).await;
-            // What was ordered while it was down concerns no process.
+            // Orders from the time without a process are void.
             while orders.try_recv().is_ok() {}
         }
     });

@@ -105,7 +105,7 @@ pub enum What {
     Weather { kind: Weather, millis: u64, percent: u8 },
 }
 
-/// Who talks to the API server.
+/// A client of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Party {
     /// Every core.
@@ -116,7 +116,7 @@ pub enum Party {
     Kubelets,
 }
 
-/// What may go wrong for a while.
+/// A fault that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Weather {
     /// The API server cannot be reached.
@@ -164,7 +164,7 @@ pub enum Weather {
     CloudLies(Lie),
 }
 
-/// What a driver says against the truth.
+/// A false answer of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lie {
     /// An instance was made, and there is none.

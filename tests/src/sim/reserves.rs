@@ -20,7 +20,7 @@ pub const FIRST: u64 = 20_000_000;
 /// Machines that a user wants in reserve at most.
 const KEPT: u64 = 3;
 
-/// What happens about reserves.
+/// A wish about reserves.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {

@@ -31,7 +31,7 @@ pub struct Report {
     pub lines: u64,
     /// Simulated seconds.
     pub seconds: f64,
-    /// What must not have happened.
+    /// Broken rules.
     pub violations: Vec<String>,
     /// How often what was seen.
     pub seen: BTreeMap<String, u64>,
@@ -39,7 +39,7 @@ pub struct Report {
     pub timeline: Vec<String>,
 }
 
-/// What broke off, in any task.
+/// Panics of any task.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note_panics() {

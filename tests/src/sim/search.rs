@@ -20,7 +20,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// That of a seed.
+    /// The search of a seed.
     pub fn of(seed: u64) -> Self {
         let dice = Dice::new(seed.rotate_left(41));
         Self { lag: Duration::from_secs(dice.pick(&[0, 2, 10, 20, 40])), dice }

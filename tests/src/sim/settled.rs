@@ -47,7 +47,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
     found
 }
 
-/// What is left although every machine was deleted.
+/// Objects that are left although every machine was deleted.
 pub async fn leftovers(world: &World) -> Vec<String> {
     let mut found = groups::settled::leftovers(&world.users).await;
     found.extend(pools::settled::leftovers(world).await);

@@ -113,7 +113,7 @@ impl Trace {
         self.lock().kept.clone().unwrap_or_default()
     }
 
-    /// What must not have happened.
+    /// The broken rules.
     pub fn violations(&self) -> Vec<String> {
         self.lock().violations.clone()
     }

@@ -101,7 +101,7 @@ pub const fn joins(class: u8) -> bool {
     class < 4
 }
 
-/// Which provider a class is of.
+/// The provider of a class.
 pub const fn provider(class: u8) -> usize {
     if class == 2 { 1 } else { 0 }
 }
@@ -115,7 +115,7 @@ pub fn provider_of(class: &str) -> Option<usize> {
     (0..super::plan::CLASSES).find(|number| class_name(*number) == class).map(provider)
 }
 
-/// What machine-controller-manager's types know of the status of a machine.
+/// Status fields of a machine that machine-controller-manager's types have.
 const UPSTREAM_STATUS: [&str; 5] =
     ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
 
@@ -140,7 +140,7 @@ impl Users {
         self.client.clone()
     }
 
-    /// What is there before anything happens: the kinds, a secret, the classes.
+    /// Makes the initial objects: the kinds, a secret, the classes.
     pub async fn prepare(&self) {
         for crd in CRDS.iter() {
             let api = Api::all(self.client());

@@ -1,4 +1,4 @@
-//! What goes wrong just now.
+//! The current faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Front {
     percent: u8,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Luck {
     /// Nothing.
@@ -44,7 +44,7 @@ pub enum Luck {
     Lost,
 }
 
-/// What happens to a call of a driver.
+/// The fate of a driver's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// Nothing.
@@ -186,7 +186,7 @@ impl Sky {
         self.strikes(|kind| (kind == Weather::LinkSilent).then_some(())).map(|((), until)| until)
     }
 
-    /// What happens to a call of a driver.
+    /// Chooses the fate of a driver's call.
     pub fn call(&self) -> Mishap {
         let mishap = self.strikes(|kind| match kind {
             Weather::CloudSlow(seconds) => Some(Mishap::Slow(Duration::from_secs(seconds.into()))),
@@ -220,7 +220,7 @@ impl Sky {
         }
     }
 
-    /// What a driver says against the truth.
+    /// The current lie of drivers, if any.
     pub fn lie(&self) -> Option<Lie> {
         let lie = self.strikes(|kind| {
             let Weather::CloudLies(lie) = kind else { return None };

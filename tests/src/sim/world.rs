@@ -39,12 +39,12 @@ const CORES: usize = 3;
 /// After how much silence a Node is not Ready, as Kubernetes has it.
 const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
 
-/// What every part stands on.
+/// The shared parts of a world.
 #[derive(Debug)]
 pub struct Surroundings {
     /// What goes wrong.
     pub sky: Sky,
-    /// What the clouds show late.
+    /// Delays of the clouds' searches.
     pub search: Search,
     /// What happened.
     pub trace: Trace,
@@ -79,7 +79,7 @@ impl Surroundings {
         }
     }
 
-    /// What a core takes for the time.
+    /// The clock of a core.
     pub fn clock(self: &Arc<Self>, core: u8) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
         let ((epoch, start), around) = (self.epoch, Arc::clone(self));
         Arc::new(move || {
@@ -97,7 +97,7 @@ const OPERATOR_LOOKS: Duration = Duration::from_mins(1);
 /// Everything that takes part.
 #[expect(missing_debug_implementations, reason = "users cannot be shown")]
 pub struct World {
-    /// What every part stands on.
+    /// The shared parts of the world.
     pub around: Arc<Surroundings>,
     /// Users.
     pub users: Users,
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// What users do with sets and deployments.
+    /// Carries out a wish about sets and deployments.
     async fn group(&self, wish: Wish) {
         match wish {
             Wish::Keep { group, replicas, class, rollout } => {
@@ -403,7 +403,7 @@ impl World {
         names
     }
 
-    /// The name of a machine of a plan. One of a set that has none is nobody's name.
+    /// The name of a machine of a plan. A machine of a set without machines has a name that does not exist.
     fn name(&self, machine: u8) -> String {
         if machine < MEMBERS {
             return users::machine_name(machine);

@@ -31,7 +31,7 @@ const THEIRS: &str = "machines.cluster.x-k8s.io";
 /// What is left of a machine nowhere, and once while it is there.
 const MADE: [&str; 2] = [THEIRS, "examplemachines"];
 
-/// What is built once for all tests.
+/// Builds that all tests share.
 struct Built {
     driver: PathBuf,
     providers: PathBuf,

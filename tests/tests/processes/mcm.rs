@@ -147,7 +147,7 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     stack.kubectl().apply(CLASSES);
     let mut running = adapter(&stack, &driver, stack.kubeconfig());
 
-    // What machine-controller-manager made is taken over, by its name.
+    // The instance of machine-controller-manager is adopted by its name.
     stack.kubectl().apply(&claim("adopted"));
     stack.kubectl().apply(&machine("adopted", "metal"));
     stack.kubectl().wait("machine", "adopted", ".status.phase", "Provisioned");

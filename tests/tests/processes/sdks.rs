@@ -520,7 +520,7 @@ fn a_new_driver_in_typescript_passes_the_suite() {
 #[test]
 fn a_new_driver_in_python_passes_the_suite() {
     is_new(&PYTHON, |dir, clone| {
-        // What pip would install once more.
+        // Packages that pip would install once more.
         let there = clone.join("sdk/python/.venv");
         std::os::unix::fs::symlink(there, dir.join(".venv")).unwrap();
     });

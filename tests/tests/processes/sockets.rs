@@ -9,7 +9,7 @@ use ostler_tests::process::{PATIENCE, Process, binaries};
 
 const DRIVER: &str = "fake.ostler.dev";
 
-/// What `ostler drivers ls` says in a directory.
+/// The output of `ostler drivers ls` in a directory.
 fn drivers(admin: &str, directory: &Path) -> Result<String, String> {
     let output = Command::new(binaries().join("ostler"))
         .args(["drivers", "ls", "--admin", admin])

@@ -206,7 +206,7 @@ fn cores_of_two_namespaces_share_definitions_alone() {
     }
 }
 
-/// What writes to a terminal.
+/// Ways to write to a terminal.
 const PRINTS: [&str; 7] =
     ["print!", "println!", "eprint!", "eprintln!", "stdout()", "stderr()", "/dev/tty"];
 /// The only ways of the command to a terminal: all that is said goes through `terminal::line` or `terminal::lines` there.
@@ -272,7 +272,7 @@ fn every_crate_comes_from_crates_io_and_has_a_licence_that_is_allowed() {
     assert!(wrong.is_empty(), "licences that deny.toml does not allow: {wrong:#?}");
 }
 
-/// What cargo knows of all crates that are used here.
+/// The metadata of all crates in use, from cargo.
 fn metadata() -> Value {
     let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! What `tests/ledger` says of the product names tests that exist. Pages name none.
+//! `tests/ledger` names only tests that exist. Pages name none.
 
 use std::collections::BTreeSet;
 

@@ -38,7 +38,7 @@ struct Row {
 }
 
 impl Row {
-    /// What the row lacks, or has too much of.
+    /// The missing or superfluous parts of the row.
     fn wrong(&self, files: &[SourceFile]) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.found.is_empty() {

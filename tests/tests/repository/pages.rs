@@ -23,7 +23,7 @@ fn prose(page: &SourceFile) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a link to a heading has behind its `#`.
+/// The anchor of a heading in links.
 fn anchor(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || ['-', '_', ' '].contains(letter);
     heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")

@@ -17,7 +17,7 @@ const MEDIAN_FILE_LINES: usize = 150;
 const ARCHITECTURE_LINES: usize = 235;
 const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 
-/// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.
+/// The allowed dependencies of each crate among ours. Arrows point inwards; no other dependency is allowed.
 const LAYERS: [(&str, &[&str]); 27] = [
     ("ostler-quantity", &[]),
     ("ostler-rate", &[]),
@@ -263,7 +263,7 @@ fn tests_and_binaries_share_their_dependencies_whichever_of_them_are_built() {
     };
     let all = features(&["--workspace", "--edges", "normal,dev"]);
     assert!(all.len() > 100, "{all:?}");
-    // What `cargo test -p ostler-tests` builds, and the binaries that the tests start.
+    // The build of `cargo test -p ostler-tests`, and the binaries that the tests start.
     for selection in [
         ["--package=ostler-tests", "--edges=normal,dev"],
         ["--workspace", "--edges=normal"],

@@ -16,7 +16,7 @@ use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-/// What this story has no need of, and why the core has.
+/// Rights that this story does not need, and the core's need for each.
 const ELSEWHERE: &[(&str, &str)] = &[
     // Drivers show the token of a file here.
     ("create", "tokenreviews"),

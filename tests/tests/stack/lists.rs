@@ -1,4 +1,4 @@
-//! Which classes share one list when orphans are looked for.
+//! Classes that share one list in the search for orphans.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 

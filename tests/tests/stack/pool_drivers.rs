@@ -313,7 +313,7 @@ async fn a_pool_whose_user_data_ask_for_a_token_has_one_that_is_renewed_and_goes
     let first = token_ids(&world).await;
     assert_eq!(first.len(), 1);
     let before: Vec<_> = machines(&world).await.iter().map(|it| it.metadata.uid.clone()).collect();
-    // Whatever the hour, an instance that the group makes joins.
+    // An instance of the group joins at any hour.
     for count in 2..8 {
         tokio::time::sleep(Duration::from_mins(2)).await;
         if count % 3 == 0 {

@@ -64,7 +64,7 @@ async fn create_config(world: &World, kind: &str, name: &str) {
     configs(world, kind).create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// What a bootstrap provider says.
+/// Sets the status of a bootstrap provider's object.
 async fn say(world: &World, kind: &str, name: &str, status: &Value) {
     let patch = json!({ "status": status });
     configs(world, kind)
@@ -86,7 +86,7 @@ fn reference(kind: &str, name: &str) -> Value {
     } })
 }
 
-/// What the instance was started with.
+/// The user data of the instance.
 fn user_data(world: &World, machine: &str) -> String {
     use base64::Engine as _;
     let all = world.cloud().instances().unwrap();

@@ -64,7 +64,7 @@ impl Seen {
     }
 }
 
-/// What was recorded, by file.
+/// The recorded steps of a file.
 fn steps(record: &str) -> Vec<Value> {
     let path = ostler_tests::tools::root().join("tests/autoscaler/recorded").join(record);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()

@@ -20,12 +20,13 @@ use tokio::time::{sleep, timeout};
 const MACHINES: usize = 200;
 /// One after the other as long as there is work; with conflicts there is some left.
 const MOST_UPGRADES: usize = 100;
-/// Nothing happens in the cloud for so long: it is over. What a core could not send waits for longer than a minute.
+/// Nothing happens in the cloud for so long: it is over. A message that a core could not send waits for longer than a
+/// minute.
 const QUIET: Duration = Duration::from_mins(5);
 /// For the core that is not replaced any more.
 const LAST_CORE: Duration = Duration::from_mins(10);
 
-/// What is done to the system meanwhile, over and over.
+/// An upgrade during the test, over and over.
 #[derive(Debug, Clone, Copy)]
 enum Upgrade {
     /// A new replica, then SIGTERM for the one before.

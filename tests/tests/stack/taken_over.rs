@@ -182,7 +182,7 @@ impl Stage {
             let (sets, machines) = (self.all::<MachineSet>().await, self.machines().await);
             panic!("it was never rolled out: {sets:#?} {machines:?}");
         }
-        // Whatever would still happen.
+        // Time for late events.
         sleep(Duration::from_mins(5)).await;
     }
 

@@ -1,4 +1,4 @@
-//! What a request wants to do, as authorization sees it.
+//! Attributes of a request for its authorization.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -30,7 +30,7 @@ pub(crate) enum Target {
     Path(String),
 }
 
-/// What a request wants to do.
+/// The attributes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for

@@ -23,7 +23,7 @@ const USER_PREFIX: &str = "system:bootstrap:";
 const NAMESPACE: &str = "kube-system";
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
-/// What a group may be longer than `system:bootstrappers:`.
+/// The longest rest of a group after `system:bootstrappers:`.
 const GROUP_LENGTH: usize = 256;
 
 impl Auth {
@@ -115,7 +115,7 @@ pub(crate) fn standing_token(store: &Store, username: &str, now: Timestamp) -> O
     stands.then_some(object)
 }
 
-/// When the token of a secret ends, if it does. What is no time counts as long ago.
+/// When the token of a secret ends, if it does. A malformed time counts as long ago.
 pub(crate) fn expiration(object: &Value) -> Option<Timestamp> {
     let expiration = value(object, "expiration");
     (!expiration.is_empty()).then(|| expiration.parse().unwrap_or(Timestamp::MIN))

@@ -52,7 +52,7 @@ pub(crate) use review::Review;
 
 use token::Signer;
 
-/// What authentication stands on. Cheap to clone.
+/// The parts of authentication. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Auth {
     context: Context,

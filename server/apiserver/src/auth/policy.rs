@@ -2,18 +2,18 @@
 
 use super::{Attributes, Target};
 
-/// Which objects of a resource a rule is about.
+/// The objects of a resource that a rule covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All.
     Any,
-    /// The one with the name of the node.
+    /// The object with the name of the node.
     Own,
     /// Leases of nodes, with the name of the node.
     OwnLease,
     /// Pods that are bound to the node; of a collection, if it is selected by that.
     Bound,
-    /// What the pods that are bound to the node refer to.
+    /// Objects that pods of the node refer to.
     Used,
 }
 
@@ -67,7 +67,7 @@ pub(super) const BOOTSTRAPPER: [Rule; 2] = [
     rule(CERTIFICATES, REQUESTS, "nodeclient", &["create"], Scope::Any),
 ];
 
-/// What a node may do. `restriction` limits the content of a node's writes further.
+/// The permissions of a node. `restriction` limits the content of a node's writes further.
 pub(super) const NODE: [Rule; 16] = [
     rule("", "services", "", &["get", "list", "watch"], Scope::Any),
     rule("storage.k8s.io", "csidrivers", "", &["get", "list", "watch"], Scope::Any),

@@ -123,11 +123,10 @@ struct Ledger {
     reached: Option<u64>,
     objects: HashMap<Key, (Owner, usize)>,
     used: HashMap<Owner, Usage>,
-    /// What is being written now.
+    /// Writes under way.
     reserved: HashMap<Owner, Usage>,
     requests: Usage,
-    /// Who wrote an event last. Known of those only that were written since the process began:
-    /// events do not say it in a way that could be believed.
+    /// The last writer of an event. Known only for events of this process: the content of an event proves no writer.
     writers: HashMap<Key, Arc<str>>,
 }
 

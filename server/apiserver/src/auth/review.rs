@@ -162,7 +162,7 @@ fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer
     encode(&review)
 }
 
-/// The one thing a review asks about.
+/// The attributes that a review asks about, exactly one of the two kinds.
 fn attributes(
     resource: Option<&ResourceAttributes>,
     path: Option<&NonResourceAttributes>,

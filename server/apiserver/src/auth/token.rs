@@ -36,7 +36,7 @@ pub(super) struct Kubernetes {
     pub(super) node: Option<Named>,
 }
 
-/// What a token says. Times in seconds since 1970.
+/// The claims of a token. Times in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
     pub(super) aud: Vec<String>,

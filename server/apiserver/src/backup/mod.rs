@@ -34,7 +34,7 @@ pub const GREATEST: u64 = 1 << 62;
 /// Longest line, in bytes: the largest request body is 3 MiB, and no object is much larger.
 pub const LINE: u64 = 16 << 20;
 
-/// What a backup is of.
+/// The origin of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The format: [`FORMAT`].

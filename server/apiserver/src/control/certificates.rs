@@ -128,7 +128,7 @@ fn with(object: &Value, kind: &str, reason: &str, message: &str) -> Value {
     conditions.into()
 }
 
-/// What is to be done with a request.
+/// The next step for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     /// Nothing: it is done, decided against, for another signer, or waits for an administrator.
@@ -197,7 +197,7 @@ fn next(object: &Value, may: impl Fn(&str) -> bool, reach: impl Fn(&str) -> Reac
     }
 }
 
-/// Who made a request.
+/// The identity of the requester.
 fn requester(object: &Value) -> Identity {
     let groups = items(object, "/spec/groups").iter().filter_map(Value::as_str);
     Identity::user(text(object, "/spec/username"), groups.map(str::to_owned).collect())

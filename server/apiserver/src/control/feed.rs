@@ -4,7 +4,7 @@ use futures::StreamExt;
 
 use crate::store::{Change, Key, Prefix, Record, SharedEvent, Store, Watch};
 
-/// What a feed delivers.
+/// An item of a feed.
 #[derive(Debug)]
 pub(crate) enum Update {
     /// Everything in the range, as it is now: first of all, and again if history was lost.

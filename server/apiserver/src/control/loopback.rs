@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
-/// What the server said.
+/// The server's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) code: StatusCode,

@@ -157,11 +157,11 @@ struct Owner {
     block_owner_deletion: Option<bool>,
 }
 
-/// What stands in an address as something else than itself.
+/// Characters that are escaped in an address.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// What all controllers stand on.
+/// The shared parts of all controllers.
 #[derive(Clone, Debug)]
 pub(super) struct Plane {
     context: Context,

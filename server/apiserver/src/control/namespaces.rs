@@ -133,7 +133,7 @@ impl Namespaces {
         settled(self.plane.loopback.replace(&path, namespace).await.code)
     }
 
-    /// One that cannot be read is there all the same.
+    /// An unreadable namespace exists all the same.
     fn record(&self, name: &str) -> Option<Record> {
         self.plane.context.store.get(&Key::new("", "namespaces", "", name))
     }

@@ -72,7 +72,7 @@ fn pulse_key() -> Key {
     Key::new("", "nodes", "", "")
 }
 
-/// What is read of a pod to see where it is.
+/// The fields of a pod that tell its Node.
 #[derive(Debug, Default, Deserialize)]
 struct Bound {
     spec: Spec,

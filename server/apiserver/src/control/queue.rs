@@ -1,4 +1,4 @@
-//! What a controller still has to look at.
+//! The work queue of a controller.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},

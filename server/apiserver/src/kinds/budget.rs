@@ -65,7 +65,7 @@ fn amount(path: &str, value: &Value) -> Option<FieldError> {
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-/// What is wrong with a label selector.
+/// The errors of a label selector.
 pub(super) fn label_selector(path: &str, selector: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let labels = child(path, "matchLabels");

@@ -8,7 +8,7 @@ use super::{
     Subresources,
 };
 
-/// What a row of the table says.
+/// A row of the table of kinds.
 struct Row {
     group: &'static str,
     version: &'static str,

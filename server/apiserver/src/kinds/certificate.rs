@@ -27,7 +27,7 @@ pub(crate) const APPROVED: &str = "Approved";
 pub(crate) const DENIED: &str = "Denied";
 pub(crate) const FAILED: &str = "Failed";
 
-/// What a certificate may be for.
+/// The usages of certificates.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -133,7 +133,7 @@ pub(super) fn prepare_create(object: &mut Value) {
     set(object, "status", json!({}));
 }
 
-/// What is asked for never changes; `/approval` decides, `/status` brings the certificate.
+/// The request never changes; `/approval` decides, `/status` brings the certificate.
 pub(super) fn prepare_update(new: &mut Value, old: &Value, part: Option<Subresource>) {
     keep(new, old, "spec");
     preset(new, "status", json!({}));

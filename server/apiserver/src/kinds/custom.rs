@@ -39,7 +39,7 @@ pub(crate) struct Column {
     pub(crate) kind: String,
     /// A format beside the type, or empty.
     pub(crate) format: String,
-    /// What the column says, or empty.
+    /// The description of the column, or empty.
     pub(crate) description: String,
     /// 0 is always shown, more only in wide output.
     pub(crate) priority: i64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
-/// Who a request is from. Put into the extensions of every request that reaches the handlers.
+/// The identity of a requester. Put into the extensions of every request that reaches the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The user name, such as `system:admin` or `system:serviceaccount:default:bot`.

@@ -123,7 +123,7 @@ impl Subresource {
         }
     }
 
-    /// What can be done there.
+    /// The verbs of the subresource.
     pub(crate) const fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::Status | Self::Approval | Self::Scale => &["get", "patch", "update"],
@@ -217,7 +217,7 @@ pub(crate) struct Resource {
     pub(crate) categories: Vec<String>,
     /// Whether objects live in namespaces.
     pub(crate) namespaced: bool,
-    /// What lies below an object's address.
+    /// The subresources of an object.
     pub(crate) subresources: Subresources,
     /// The verbs of the main address, in the order discovery shows them.
     pub(crate) verbs: &'static [&'static str],
@@ -225,11 +225,11 @@ pub(crate) struct Resource {
     pub(crate) storage: StorageKey,
     /// The definition is being deleted: what is there can be read and deleted, nothing be created.
     pub(crate) terminating: bool,
-    /// What names of objects must look like.
+    /// The rule for names of objects.
     pub(crate) names: NameRule,
     /// The rules of the kind.
     pub(crate) rules: &'static [Rule],
-    /// What differs by kind.
+    /// Behaviour that differs by kind.
     pub(crate) strategy: Strategy,
 }
 
@@ -346,7 +346,7 @@ impl Resource {
         }
     }
 
-    /// What is wrong with a new object, apart from its metadata.
+    /// The errors of a new object, apart from its metadata.
     pub(crate) fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         match &self.strategy {
             Strategy::BuiltIn(kind) => kind.validate(object),
@@ -354,7 +354,7 @@ impl Resource {
         }
     }
 
-    /// What is wrong with a change, apart from its metadata.
+    /// The errors of a change, apart from the metadata.
     pub(crate) fn validate_update(
         &self,
         new: &Value,

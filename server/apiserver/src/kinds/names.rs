@@ -14,8 +14,7 @@ pub(crate) enum NameRule {
 }
 
 impl NameRule {
-    /// What is wrong with `name`; empty if nothing. With `prefix`, `name` is a `generateName`, to
-    /// which more will be appended.
+    /// The errors of `name`. With `prefix`, `name` is a `generateName`, to which more will be appended.
     pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;
         let name = if prefix && name.len() > 1 && name.ends_with('-') {
@@ -67,17 +66,17 @@ fn problems(name: &str, max: usize, unit: &str, fits: bool, rule: &str) -> Vec<S
     problems
 }
 
-/// What is wrong with `name` as an RFC 1123 subdomain.
+/// The errors of `name` as an RFC 1123 subdomain.
 pub(crate) fn subdomain(name: &str) -> Vec<String> {
     problems(name, 253, "characters", name.split('.').all(is_label), SUBDOMAIN)
 }
 
-/// What is wrong with `name` as an RFC 1123 label.
+/// The errors of `name` as an RFC 1123 label.
 pub(crate) fn label(name: &str) -> Vec<String> {
     problems(name, 63, "characters", is_label(name), LABEL)
 }
 
-/// What is wrong with `name` as an RFC 1035 label.
+/// The errors of `name` as an RFC 1035 label.
 pub(crate) fn label_1035(name: &str) -> Vec<String> {
     let fits = is_label(name) && !name.starts_with(|c: char| c.is_ascii_digit());
     problems(name, 63, "characters", fits, LABEL_1035)
@@ -133,7 +132,7 @@ pub(crate) fn qualified(key: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `value` as the value of a label.
+/// The errors of `value` as the value of a label.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     problems(value, 63, "bytes", value.is_empty() || is_name_part(value), LABEL_VALUE)
 }

@@ -12,7 +12,7 @@ use crate::kinds::{
     schema::formats,
 };
 
-/// What can be allocated is the capacity, unless the writer says otherwise.
+/// Presets the allocatable resources with the capacity.
 pub(super) fn default(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
         let range = text(spec, "/podCIDR").to_owned();

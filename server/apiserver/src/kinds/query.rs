@@ -86,7 +86,7 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     /// Everything but the write itself is done.
     pub(crate) dry_run: bool,
-    /// What happens to unknown fields.
+    /// The treatment of unknown fields.
     pub(crate) field_validation: FieldValidation,
     /// Fields are applied although others own them.
     pub(crate) force: bool,
@@ -134,7 +134,7 @@ impl WriteOptions {
     }
 }
 
-/// What is wrong with the name of a field manager.
+/// The errors of a field manager's name.
 fn manager_errors(manager: &str) -> Vec<FieldError> {
     const LIMIT: usize = 128;
     let path = "fieldManager";
@@ -150,7 +150,7 @@ fn manager_errors(manager: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the values of `dryRun`.
+/// The error of wrong values of `dryRun`.
 pub(crate) fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     let wrong = values.iter().any(|value| *value != "All");
     wrong.then(|| FieldError::not_supported("dryRun", &json!(values), &["All"]))

@@ -1,4 +1,4 @@
-//! Which kinds are served now.
+//! The registry of served kinds.
 
 use std::{
     collections::BTreeMap,

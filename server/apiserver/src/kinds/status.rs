@@ -13,7 +13,7 @@ use crate::kinds::{
     field::{self, FieldError, FieldErrorKind},
 };
 
-/// What a handler answers: something, or a Status that says why not.
+/// The answer of a handler: a value, or a Status with the reason.
 pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
 /// Field errors that one Status tells: no reader wants more, and an object of 2 MiB may have a million.
@@ -55,7 +55,7 @@ pub(crate) enum Reason {
     UnsupportedMediaType,
 }
 
-/// One of several causes.
+/// A cause among several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cause {
     /// The machine-readable cause, such as `FieldValueInvalid`.
@@ -67,7 +67,7 @@ pub(crate) struct Cause {
     pub(crate) field: String,
 }
 
-/// What a Status is about.
+/// The subject of a Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Details {
@@ -453,7 +453,7 @@ impl Status {
         Self::failure(504, Reason::Timeout, message)
     }
 
-    /// That part of history is gone (410).
+    /// A part of history is gone (410).
     pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {
         Self::failure(410, Reason::Expired, message)
     }

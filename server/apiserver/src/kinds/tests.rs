@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::{BuiltIn, Subresource};
 use crate::kinds::field::FieldError;
 
-/// What a create would store, and the fields that are refused.
+/// The object that a create would store, and the fields that are refused.
 fn attempt(kind: BuiltIn, object: Value) -> (Value, Vec<String>) {
     let resource = kind.resource();
     let mut object = object;

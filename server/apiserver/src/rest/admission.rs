@@ -18,7 +18,7 @@ use crate::{
 
 /// Looks at what a client wants to write.
 pub(crate) struct Admission {
-    /// Who asks; none where the handlers stand alone.
+    /// The requester; none where the handlers stand alone.
     pub(crate) requester: Option<Identity>,
     /// What is written.
     pub(crate) resource: Arc<Resource>,

@@ -32,7 +32,7 @@ pub(crate) struct Applying {
     pub(crate) config: Value,
 }
 
-/// What an apply came to.
+/// The result of an apply.
 pub(crate) enum Applied {
     /// There was no such object.
     Created(Value),

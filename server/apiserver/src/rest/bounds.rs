@@ -34,7 +34,7 @@ pub(super) fn depth(object: &Value) -> usize {
     extent(object).depth
 }
 
-/// What an object is.
+/// The extent of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Extent {
     depth: usize,

@@ -44,7 +44,7 @@ const LONGEST_MANAGER: usize = 128;
 pub(crate) struct Call<'a> {
     pub(crate) api: &'a Api,
     pub(crate) target: Target,
-    /// Who asks; none where the handlers stand alone, without authentication before them.
+    /// The requester; none where the handlers stand alone, without authentication before them.
     pub(crate) requester: Option<&'a Identity>,
     pub(crate) method: Method,
     pub(crate) query: &'a Query,

@@ -29,7 +29,7 @@ const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// How often a deletion that names no version is tried against a changing object.
 const ATTEMPTS: usize = 64;
 
-/// What a deletion comes to.
+/// The effect of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Deletion {
     /// The deletion has begun already and this request changes nothing.
@@ -42,7 +42,7 @@ pub(crate) enum Deletion {
     Remove,
 }
 
-/// What is left after a deletion.
+/// The object after a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Deleted {
     /// The object, which is still there.
@@ -140,7 +140,7 @@ fn namespace_deletion(object: &Value, now: jiff::Timestamp) -> Option<Deletion> 
     (!items(object, "/spec/finalizers").is_empty()).then_some(Deletion::Pending)
 }
 
-/// What the grace of a pod's deletion is.
+/// The grace of a pod's deletion.
 enum Grace {
     /// Nothing new.
     Pending,
@@ -324,7 +324,7 @@ impl Api {
     }
 }
 
-/// What a deletion would leave behind.
+/// The expected result of a deletion.
 fn foreseen(object: Value, deletion: Deletion) -> Deleted {
     match deletion {
         Deletion::Pending => Deleted::Waiting(object),

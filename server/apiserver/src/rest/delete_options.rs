@@ -11,7 +11,7 @@ use crate::kinds::{
     status::{Answer, Status},
 };
 
-/// What becomes of an object's dependents.
+/// The treatment of an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     /// They are collected after the object is gone.
@@ -22,7 +22,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// What must hold of an object for it to be deleted.
+/// Preconditions of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Preconditions {

@@ -1,4 +1,4 @@
-//! What is served besides resources: version, discovery, schemas.
+//! Answers besides resources: version, discovery, schemas.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};

@@ -28,7 +28,7 @@ pub(crate) struct Shaper<'a> {
     pub(crate) resource: &'a Resource,
     /// The form.
     pub(crate) form: Form,
-    /// What table rows carry.
+    /// The object in each table row.
     pub(crate) include: Include,
     /// For ages.
     pub(crate) now: jiff::Timestamp,

@@ -24,7 +24,7 @@ use crate::kinds::{
 const DISCARD: usize = 8 * LIMIT;
 
 impl Api {
-    /// Answers a request. Who asks was found, and whether they may was checked, before.
+    /// Answers a request. Authentication and authorization came before.
     pub(crate) async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What watches were told last, as text.
+//! The last lines of watches, as text.
 //!
 //! Most watches of a kind are the same one, of all of it and of whole objects. The first that comes to a
 //! change reads the object and writes the line; the others copy it.

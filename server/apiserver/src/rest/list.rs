@@ -118,7 +118,7 @@ fn check_timeout(query: &Query) -> Answer<()> {
     Err(Status::bad_request(format!("time: invalid duration {shown}")))
 }
 
-/// Which options of a list do not go together.
+/// The errors of list options that exclude each other.
 fn invalid_options(query: &Query) -> Vec<FieldError> {
     let path = "resourceVersionMatch";
     let (wanted, version) = (query.text(path), query.text("resourceVersion"));

@@ -13,9 +13,9 @@ use crate::kinds::{
     names,
 };
 
-/// What all annotations of an object may hold together, in bytes.
+/// The limit for all annotations of an object together, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
-/// What a generated name may be long, its random part included.
+/// The longest generated name, including its random part.
 const GENERATED_LENGTH: usize = 63;
 const RANDOM_LENGTH: usize = 5;
 /// No vowels and no look-alikes, so that no words come out.
@@ -75,7 +75,7 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     name
 }
 
-/// What the server decides about a new object's metadata.
+/// The server's part of a new object's metadata.
 pub(crate) struct Birth<'a> {
     /// The namespace of the address.
     pub(crate) namespace: &'a str,
@@ -187,7 +187,7 @@ pub(crate) fn raise_generation(resource: &Resource, new: &mut Value, old: &Value
     }
 }
 
-/// What is wrong with a new object's metadata.
+/// The errors of a new object's metadata.
 pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let rule = resource.names;
@@ -210,7 +210,7 @@ pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldErro
     errors
 }
 
-/// What is wrong with labels, annotations, finalizers and owners.
+/// The errors of labels, annotations, finalizers and owners.
 pub(crate) fn validate_maps(object: &Value) -> Vec<FieldError> {
     let Some(metadata) = metadata(object) else { return Vec::new() };
     let empty = Map::new();
@@ -370,7 +370,7 @@ fn two_controllers(all: &[Value], first: &Value, second: &Value) -> FieldError {
     FieldError::invalid_shown("metadata.ownerReferences", &shown, &detail)
 }
 
-/// What is wrong with a change of the metadata.
+/// The errors of a change of the metadata.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if metadata(old).is_some_and(|metadata| metadata.contains_key("deletionTimestamp")) {

@@ -46,7 +46,7 @@ impl MetaVersion {
     }
 }
 
-/// What objects are turned into.
+/// The form of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Nothing: they are themselves.

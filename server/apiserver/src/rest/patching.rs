@@ -151,7 +151,7 @@ impl Patch {
         }
     }
 
-    /// What the patch makes of an object, not yet decoded.
+    /// Applies the patch to an object, without decoding the result.
     ///
     /// # Errors
     /// It cannot be applied to this object (422), or makes no sense (400).

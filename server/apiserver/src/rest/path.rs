@@ -1,4 +1,4 @@
-//! What an address means.
+//! The meaning of an address.
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
@@ -16,7 +16,7 @@ pub(crate) struct ResourcePath {
     pub(crate) plural: String,
     /// The object's name; none for a collection.
     pub(crate) name: Option<String>,
-    /// What lies below the object.
+    /// The subresource of the object.
     pub(crate) subresource: Option<String>,
 }
 

@@ -25,7 +25,7 @@ use crate::kinds::{
 /// The media type of the binary form.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What a body begins with.
+/// The first bytes of a body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Messages whose fields belong to the object around.
@@ -99,7 +99,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     // Fields of a later version are dropped silently, as by a server of this one: they have values in
     // this form also where nobody set them.
     let (group, short) = version.split_once('/').unwrap_or(("", version.as_str()));
-    // What has the wrong type is refused where the object is written.
+    // The write of the object refuses wrong types.
     catalogue::decode_type(&type_name(group, short, &kind), &mut object).ok();
     set(&mut object, "apiVersion", version);
     set(&mut object, "kind", kind);

@@ -19,7 +19,7 @@ use crate::kinds::{
 /// Fields that the path of the replicas may have: no object is deeper.
 const PARTS_LIMIT: usize = 100;
 
-/// What is wanted of a Scale.
+/// The changes that a Scale asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     replicas: i64,

@@ -1,4 +1,4 @@
-//! Which objects of a collection are meant.
+//! The selection of objects in a collection.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
-    /// What stands in the stored text of everything that is meant.
+    /// Texts that the stored form of every selected object contains.
     texts: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Selection {
 
     fn new(labels: LabelSelector, fields: FieldSelector) -> Self {
         let required = VERBATIM.into_iter().filter_map(|label| fields.required(label));
-        // What JSON would escape is looked at in full.
+        // A value that JSON would escape needs a full look.
         let plain = |value: &&str| {
             value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
         };

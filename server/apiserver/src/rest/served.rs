@@ -31,7 +31,7 @@ struct Known {
     registry: Registry,
 }
 
-/// What a definition says at a revision.
+/// The resources of a definition at a revision.
 struct Definition {
     revision: u64,
     resources: Vec<Arc<Resource>>,

@@ -47,7 +47,7 @@ const FRAME: usize = 32 << 10;
 /// The annotation of the bookmark behind the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// What kind of change an event tells.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventType {
     /// The object came, or came to be selected.
@@ -74,7 +74,7 @@ pub(crate) struct WatchOptions {
     selection: Selection,
     /// Changes after this version; none begins with what is there.
     after: Option<u64>,
-    /// What is there comes first.
+    /// The existing objects come first.
     initial: bool,
     /// A bookmark marks the end of what is there.
     mark_initial: bool,
@@ -118,7 +118,7 @@ impl WatchOptions {
     }
 }
 
-/// Which options of a watch do not go together.
+/// The errors of watch options that exclude each other.
 fn invalid_options(query: &Query) -> Vec<FieldError> {
     let path = "resourceVersionMatch";
     let wanted = query.text(path);
@@ -165,7 +165,7 @@ struct Watcher {
     view: View,
     include: Include,
     clock: Clock,
-    /// What is there and has not been sent.
+    /// Existing objects that were not sent yet.
     initial: VecDeque<Record>,
     /// The version at which the initial objects are true, if their end is to be marked.
     initial_end: Option<u64>,

@@ -219,7 +219,7 @@ pub(crate) fn admit_new(
     Ok(object)
 }
 
-/// What a change comes to.
+/// The effect of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// Nothing: no write, no event, the old version.
@@ -323,7 +323,7 @@ pub(crate) fn invalid_version_text(text: &str) -> String {
     )
 }
 
-/// What a write error means to a client. Conflicts are the caller's to judge.
+/// The status of a write error for a client. The caller judges conflicts.
 pub(crate) fn write_failure(error: &WriteError) -> Box<Status> {
     match error {
         WriteError::Closed => Status::shutting_down(),
@@ -331,7 +331,7 @@ pub(crate) fn write_failure(error: &WriteError) -> Box<Status> {
     }
 }
 
-/// Who writes, and whether really.
+/// The author of a write, and whether it is a dry run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct By<'a> {
     /// Without an author, the object has its managed fields already.

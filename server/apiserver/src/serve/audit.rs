@@ -16,8 +16,8 @@ use crate::{
 
 /// The most characters of a user or of an object in a record: names are shorter, paths need not be.
 const LONGEST: usize = 512;
-/// Records of refusals that may come in a row, and one more in each [`EVERY`]: a client without
-/// rights must not fill the log. What is left out is counted in the next record.
+/// Records of refusals that may come in a row, and one more in each [`EVERY`]: a client without rights must not fill
+/// the log. Dropped records are counted in the next record.
 const BURST: u32 = 100;
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -63,7 +63,7 @@ impl Budget {
     }
 }
 
-/// What is known of a request before it is answered.
+/// The part of a record that is known before the answer.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     verb: String,

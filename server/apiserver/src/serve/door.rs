@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-/// Who has a whole network of IPv6 addresses is still one.
+/// A whole IPv6 network counts as one peer.
 fn network(peer: IpAddr) -> IpAddr {
     let peer = peer.to_canonical();
     match peer {
@@ -156,7 +156,7 @@ impl Guest {
     /// Valid credentials were shown: the connection leaves the places of strangers.
     ///
     /// # Errors
-    /// Whose connections are too many.
+    /// The tenant has too many connections.
     pub(super) fn introduce(&self, tenant: &Arc<Tenant>) -> Result<(), &'static str> {
         if self.known.is_cancelled() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Whose request is worked on, and when.
+//! The admission and the turns of requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ pub(super) struct Gate {
     metrics: Metrics,
 }
 
-/// What a request is to the limits.
+/// The class of a request for the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// Health and version: costs nothing, and must be answered when nothing else is.
@@ -155,7 +155,7 @@ struct Admitted {
     keeping: Mutex<Option<Keeping>>,
 }
 
-/// What an answer keeps, counted.
+/// Counted memory of an answer.
 #[derive(Debug)]
 struct Keeping {
     kept: Kept,

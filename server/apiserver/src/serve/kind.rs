@@ -1,4 +1,4 @@
-//! What is counted of each identity.
+//! The kinds of counted amounts.
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ const REFUSED: Duration = Duration::from_millis(100);
 /// Answers up to this length are not supervised for administrators.
 const SMALL: u64 = 64 << 10;
 
-/// What all connections share.
+/// The parts that all connections share.
 #[derive(Clone)]
 struct Server {
     pipeline: Pipeline,

@@ -1,4 +1,4 @@
-//! What the server counts.
+//! The metrics of the server.
 
 use std::{sync::Arc, time::Duration};
 

@@ -91,7 +91,7 @@ pub struct Options {
     pub storage: Storage,
     /// How much history watches and lists can go back to.
     pub retention: Retention,
-    /// What stamps objects and tokens.
+    /// The clock for timestamps of objects and tokens.
     pub clock: Clock,
     /// How much clients over the network may take.
     pub limits: Limits,

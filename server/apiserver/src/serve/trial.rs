@@ -12,7 +12,7 @@ use crate::{
 
 impl ApiServer {
     /// Opens in memory what [`ApiServer::open`] would open in a directory with these objects and with the files
-    /// [`KEY_FILES`] that `text_of` has. What is refused here would be refused there.
+    /// [`KEY_FILES`] that `text_of` has. An object or file that is refused here would be refused there.
     ///
     /// # Errors
     /// A key is missing or cannot be used, or the server cannot start.

@@ -119,7 +119,7 @@ impl<E: Into<redb::Error>> From<E> for StorageError {
 /// Why history could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// That part of the log is gone.
+    /// The asked part of the log is gone.
     #[error("revision {revision} is compacted, the oldest kept is {oldest}")]
     Compacted {
         /// The revision asked for.
@@ -127,7 +127,7 @@ pub enum HistoryError {
         /// The oldest revision that can still be asked for.
         oldest: u64,
     },
-    /// That revision is not written yet.
+    /// The revision is not written yet.
     #[error("revision {revision} is not reached yet, the latest is {latest}")]
     Future {
         /// The revision asked for.

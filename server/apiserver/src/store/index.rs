@@ -49,7 +49,7 @@ const FIELDS: [Field; 4] = [
     },
 ];
 
-/// What is read of a stored text.
+/// The fields of a stored text that the index reads.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Text {
@@ -70,7 +70,7 @@ struct Involved {
     name: String,
 }
 
-/// Which of the fields, and the value that is wanted.
+/// The field, and the wanted value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     field: usize,

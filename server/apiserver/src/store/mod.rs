@@ -4,10 +4,9 @@
 //! * `log` is the log as a backend must provide it; in memory there, on redb in `disk`.
 //! * `state` is what readers see: the current objects, and a window of recent events; `index` finds
 //!   objects by the values of some fields.
-//! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
-//!   durable, and the order of revisions is the order in which everyone sees them.
-//!   A full disk is waited for: the log is opened anew, and goes on if it holds all that was
-//!   acknowledged. Whatever else fails is told by `Store::failed`.
+//! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is durable, and the
+//!   order of revisions is the order in which everyone sees them. A full disk is waited for: the log is opened anew,
+//!   and goes on if it holds all that was acknowledged. `Store::failed` reports any other failure.
 //! * `history` reads the past, `watch` follows the present, `retention` says how much past is kept.
 
 mod disk;

@@ -29,7 +29,7 @@ pub struct Unreadable {
     pub key: Key,
     /// The revision of the last write.
     pub revision: u64,
-    /// What the reader says.
+    /// The reader's error.
     pub why: String,
 }
 
@@ -104,7 +104,7 @@ pub fn remains(key: &Key, value: &[u8], revision: u64) -> Value {
     json!({ "metadata": metadata })
 }
 
-/// What must hold of a key for a write to be done.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// There is no such object.
@@ -113,7 +113,7 @@ pub enum Expect {
     Revision(u64),
 }
 
-/// What a write does. The text is the object as JSON without `metadata.resourceVersion`.
+/// The effect of a write. The text is the object as JSON without `metadata.resourceVersion`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Creates or replaces the object.

@@ -59,7 +59,7 @@ enum Stopped {
     Failed { error: Arc<StorageError>, again: Instant },
 }
 
-/// What the committer keeps between batches.
+/// The state of the committer between batches.
 #[derive(Debug)]
 struct Committer {
     gauge: Gauge,

@@ -1,4 +1,4 @@
-//! What readers see: the current objects, and the recent events.
+//! The state for readers: the current objects, and the recent events.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -16,7 +16,7 @@ use super::{
 /// Operations that may wait for the writer; callers beyond wait before they queue.
 const QUEUE: usize = 1024;
 
-/// What the writer thread is sent.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub(super) enum Message {
     Write(Operation),

@@ -271,7 +271,7 @@ impl Broken {
         }
     }
 
-    /// What is told of a group, if it never lost an instance.
+    /// The status of a group that never lost an instance; otherwise an error.
     fn all_there(&self, ctx: &Context, status: PoolStatus) -> Result<PoolStatus, DriverError> {
         let lost = self.group(ctx).is_some_and(|it| it.group.next > it.members.len() as u64);
         if lost { Err(DriverError::internal("an instance is not there")) } else { Ok(status) }

@@ -14,7 +14,7 @@ use ostler_driver_fake::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
 use ostler_driver_fake::spec::Resource;
 use sha2::{Digest as _, Sha256};
 
-/// What [`Breakage::ListAtOnce`] lists so late.
+/// The delay of [`Breakage::ListAtOnce`].
 const LATE: Duration = Duration::from_secs(1);
 
 /// Whether the class has the credentials that the fake cloud refuses.

@@ -1,4 +1,4 @@
-//! What becomes of each frame.
+//! The treatment of each frame.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "a breakage concerns a few frames, all others pass"
@@ -30,7 +30,7 @@ const MOST_UNACKNOWLEDGED: usize = 8;
 const SAME_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000001";
 const OTHER_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000002";
 
-/// What outlives a session.
+/// Memory beyond one session.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Hello is to have no GetMachineStatus.
@@ -74,7 +74,7 @@ impl Memory {
     }
 }
 
-/// What the relay does next.
+/// The next step of the relay.
 #[derive(Debug)]
 pub(super) enum Step {
     ToDriver(RegisterResponse),
@@ -141,7 +141,7 @@ impl Tap {
         RegisterResponse { frame }
     }
 
-    /// What the core gets in place of a frame of the driver.
+    /// The frames for the core in place of a frame of the driver.
     pub(super) fn outgoing(&mut self, sent: RegisterRequest) -> Vec<RegisterRequest> {
         let Some(frame) = sent.frame else { return Vec::new() };
         let frames = match frame {

@@ -227,7 +227,7 @@ async fn pump(
         };
         match relay.take(steps, &ends, &token).await {
             Ok(()) => {}
-            // What the driver still says goes nowhere.
+            // Further frames of the driver are dropped.
             Err(Over) if deaf && !ends.to_driver.is_closed() => core_is_gone = true,
             Err(Over) => return,
         }

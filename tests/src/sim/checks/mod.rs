@@ -11,9 +11,9 @@ use super::groups::Group;
 /// Whose machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Of {
-    /// Those of a pool.
+    /// Machines of a pool.
     Pool(u8),
-    /// Those of a set or a deployment.
+    /// Machines of a set or a deployment.
     Group(Group),
 }
 
@@ -30,7 +30,7 @@ pub enum Most {
     Range(u8, u8),
 }
 
-/// What happens about checks. Machines are counted among the selected ones.
+/// A wish about checks. Machines are counted among the selected ones.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {

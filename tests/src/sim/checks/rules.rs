@@ -236,7 +236,7 @@ impl Rules {
         let recent = |it: &&Target| it.gone.is_none_or(|at| at.elapsed() <= self.lag);
         let meant = |it: &&Target| selects(check, &it.machine) && !is_exempt(&it.machine);
         let all: Vec<_> = self.targets.values().filter(recent).filter(meant).collect();
-        // One that was made just now may not be seen yet.
+        // A core may not have seen a new machine yet.
         let sick = |it: &&&Target| {
             it.gone.is_none() && it.came.elapsed() > self.lag && !it.well.was(self.lag)
         };

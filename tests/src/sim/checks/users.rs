@@ -1,4 +1,4 @@
-//! What users do with checks, and Nodes that are not Ready.
+//! Users' wishes about checks, and Nodes that are not Ready.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};

@@ -8,7 +8,7 @@ pub mod users;
 
 use serde::{Deserialize, Serialize};
 
-/// What users look after as a whole.
+/// An object that users care for as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Group {
     /// A MachineDeployment.
@@ -38,7 +38,7 @@ pub enum Rollout {
     InPlace(u8, u8, bool),
 }
 
-/// What happens to sets and deployments. Machines from [`MEMBERS`] on.
+/// A wish about sets and deployments. Machines from [`MEMBERS`] on.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {

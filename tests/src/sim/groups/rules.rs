@@ -178,7 +178,7 @@ fn is_active(machine: &Machine) -> bool {
     !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
 }
 
-/// It is on its way to be a Node, or to be gone. What waits for capacity holds nothing up.
+/// It is on its way to be a Node, or to be gone. A machine that waits for capacity is not busy.
 fn is_busy(machine: &Machine) -> bool {
     use MachinePhase::{CrashLoopBackOff, Failed, New, Pending, Terminating};
     let status = machine.status.as_ref();
@@ -362,7 +362,7 @@ impl Rules {
         if !unknown || machine.phase() != MachinePhase::Failed || !for_health {
             return None;
         }
-        // That of the health timeout is later.
+        // The time that is due by a health timeout is later.
         let due = before.unhealthy_mark()?.since.0;
         let changed =
             machine.status.as_ref()?.current_status.as_ref()?.last_update_time.as_ref()?.0;
@@ -444,8 +444,8 @@ impl Rules {
         member.marked.is(marked);
         let news = selected && !member.selected.now && !by_user;
         member.selected.is(selected);
-        // One that became available just now may have been chosen before. That takes nothing from the others: had it become
-        // available just after, nothing would be wrong.
+        // A machine that became available just now may have been chosen before. The choice takes nothing from the others: a
+        // moment later, the same state would be fine.
         let seen = member.available.since().is_some_and(|at| at.elapsed() > self.lag);
         let (set, available) = (member.set.clone(), member.available.now && seen);
         if !news || !ours || !available {

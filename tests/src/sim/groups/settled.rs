@@ -108,7 +108,7 @@ fn deployment_unsettled(deployment: &MachineDeployment, sets: &[MachineSet]) -> 
     ))
 }
 
-/// What is left although everything was deleted.
+/// Objects that are left although all were deleted.
 pub async fn leftovers(users: &Users) -> Vec<String> {
     let sets = users.all::<MachineSet>().await.into_iter().map(|it| format!("set {}", it.name()));
     let deployments = users.all::<MachineDeployment>().await.into_iter();

@@ -1,4 +1,4 @@
-//! What users do with sets and deployments.
+//! Users' wishes about sets and deployments.
 
 use std::fmt::Debug;
 

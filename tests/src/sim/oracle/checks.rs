@@ -1,4 +1,4 @@
-//! What the judge is told of health checks.
+//! The oracle's view of health checks.
 
 use ostler_api::MachineHealthCheck;
 use ostler_api::machine::{FailureReason, Machine};

@@ -12,7 +12,7 @@ pub mod users;
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to pools. Machines go by their place among those of the pool.
+/// A wish about pools. Machines are counted within the pool.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
@@ -40,7 +40,7 @@ pub enum Wish {
     Tear { pool: u8 },
     /// A user makes a pool whose group another system scales.
     KeepScaled { pool: u8, replicas: u8, class: u8 },
-    /// That system wants another number of instances.
+    /// The other system wants another number of instances.
     Resize { pool: u8, size: u8 },
     /// A group is there with the tags of this cluster, of a pool with this name that never was.
     Stray { pool: u8 },

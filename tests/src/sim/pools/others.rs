@@ -55,7 +55,7 @@ impl Rules {
         })
     }
 
-    /// What is wrong with the deletion of a Running Machine.
+    /// The violation, if a core deletes a Running Machine of such a pool.
     pub(super) fn chooses(&self, uid: &str, machine: &str) -> Option<String> {
         let kept = self.pools.get(uid).filter(|it| it.is_scaled_by_others())?;
         Some(format!("POOL-9: {machine} of {} goes, which is not up to us", kept.name))

@@ -76,7 +76,7 @@ pub const SCALED_FROM: u64 = 20_000_000;
 /// Such a pool.
 const SCALED: u8 = 3;
 
-/// What came last, by other dice: a pool that another system scales. Empty in plans without pools.
+/// The latest part of plans, by other dice: a pool that another system scales. Empty in plans without pools.
 pub fn scaled(seed: u64, length: u64, pools: &[Step]) -> Vec<Step> {
     let dice = Dice::new(seed.rotate_left(37));
     if seed < SCALED_FROM || pools.is_empty() || !dice.percent(50) {

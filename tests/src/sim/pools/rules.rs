@@ -36,7 +36,7 @@ pub struct Rules {
     pub(super) looks: BTreeMap<String, Vec<(Instant, Instant)>>,
     /// UIDs of pools whose groups users forsook, or that never existed.
     pub(super) forsaken: BTreeSet<String>,
-    /// What happens to groups now is what another system wants.
+    /// Another system changes groups right now.
     pub others: bool,
     /// By group: UID of its pool.
     groups: BTreeMap<String, String>,

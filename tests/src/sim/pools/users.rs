@@ -11,7 +11,7 @@ use super::super::world::{PROVIDERS, World};
 use super::plans::CLASSES;
 use super::{Wish, orphans, others, pool_name};
 
-/// What instances of groups join with.
+/// The bootstrap token of instances of groups.
 const TOKEN: &str = "p00lex.0123456789abcdef";
 
 /// Name of a class of groups.

@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     token: Option<String>,
 }
 
-/// What goes wrong on the way, as text.
+/// The error of a request, as text.
 pub(crate) type Outcome<T> = Result<T, String>;
 
 impl Client {

@@ -134,7 +134,7 @@ impl Session {
         sent
     }
 
-    /// What the core said to a held operation.
+    /// The core's verdict on a held operation.
     pub(crate) fn verdict(&self, operation: &str) -> Verdict {
         let verdicts = &self.welcome.verdicts;
         let verdict = verdicts.iter().find(|verdict| verdict.operation_id == operation);

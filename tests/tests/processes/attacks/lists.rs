@@ -27,7 +27,7 @@ use tokio_stream::{Stream, StreamExt as _};
 const PROVIDER: &str = "endless.example.com";
 /// Of one part of the list; a client takes no part of more than 4 MiB.
 const PART: usize = 4_000_000;
-/// What `up` and an adapter may have at their height. One list takes 64 MiB, and is there a few times while it is passed on.
+/// The most memory of `up` or an adapter. A list takes 64 MiB, and exists a few times while it is passed on.
 const MOST_KIB: u64 = 700 << 10;
 
 /// The lists that were begun and that the other side ended.

@@ -63,7 +63,7 @@ pub(crate) struct Attack {
     peak_kib: JoinHandle<u64>,
 }
 
-/// What was seen of an attack.
+/// The measurements of an attack.
 #[derive(Debug)]
 pub(crate) struct Seen {
     name: &'static str,

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::attacks::table;
 
-/// What a connection is made of.
+/// The transport of a connection.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Wire for T {}

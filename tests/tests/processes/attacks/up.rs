@@ -150,7 +150,7 @@ impl Up {
     }
 }
 
-/// What a process prints.
+/// The output of a process.
 #[derive(Clone)]
 pub(crate) struct Text {
     bytes: Arc<Mutex<Vec<u8>>>,

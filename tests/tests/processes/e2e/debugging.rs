@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::e2e::manifests::one_machine;
 
-/// What stands for anything in what a line is expected to print.
+/// Matches any text in the expected output of a line.
 const ANYTHING: char = '…';
 /// Says that a command has ended, and how.
 const MARK: &str = "@@@ ended with ";

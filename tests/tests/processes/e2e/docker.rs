@@ -23,7 +23,7 @@ pub(crate) struct World {
     dir: TempDir,
     api: String,
     up: Process,
-    /// What the id of the cluster begins with.
+    /// The beginning of the cluster id.
     cluster: String,
 }
 
@@ -128,7 +128,7 @@ impl World {
         (removed, took)
     }
 
-    /// What kubectl sees of a pod until it is gone.
+    /// The watch events of a pod until its end.
     fn watch_pod(&self, pod: &str) -> Watch {
         let file = self.dir.path().join(format!("{pod}.watch"));
         let out = std::fs::File::create(&file).unwrap();

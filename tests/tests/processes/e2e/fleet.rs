@@ -62,7 +62,7 @@ fn two_hundred_machines_roll_while_core_and_driver_are_killed_and_scale_to_none_
     stack.start_spare();
     stack.kill(Part::Core);
     stack.kubectl().run(["delete", "pdb", "--all"]);
-    // Which knows a status that is older than the change.
+    // `rollout status` knows a status that is older than the change.
     let kubeconfig = stack.kubeconfig().to_str().unwrap();
     let status = ["rollout", "status", "many", "--timeout", "300", "--kubeconfig", kubeconfig];
     let rolled = Command::new(binaries().join("ostler")).args(status).status().unwrap();

@@ -23,7 +23,7 @@ providerSpec:
 secretRef: { name: old, namespace: default }
 "#;
 
-/// What the kubelet of the instance would say.
+/// The Node that a kubelet of the instance would register.
 const NODE: &str = r#"
 apiVersion: v1
 kind: Node

@@ -114,7 +114,7 @@ fn verdicts(report: &Value) -> BTreeMap<&str, (&str, bool)> {
     .collect()
 }
 
-/// What is missing: class and word.
+/// The lacks of classes: class and word.
 fn lacks(report: &Value) -> Vec<(&str, &str)> {
     let classes = report["classes"].as_array().unwrap().iter();
     classes
@@ -130,7 +130,7 @@ fn lacks(report: &Value) -> Vec<(&str, &str)> {
 fn a_check_tells_what_would_become_of_everything_and_writes_neither_the_api_nor_the_cloud() {
     let Some(mut stack) = Stack::start() else { return };
     if stack.foreign_api() {
-        // What others write there meanwhile would be seen.
+        // Other tests' objects in the cluster would be seen.
         return;
     }
     apply_examples(stack.kubectl());

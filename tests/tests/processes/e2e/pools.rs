@@ -87,7 +87,7 @@ fn a_group_that_is_lost_is_made_anew_and_goes_also_if_the_driver_hangs_when_its_
     }
     has(&world.kubectl, "pool", 2);
     let made = world.of_cluster();
-    // What stands for the group has its name from the pool.
+    // The container that stands for the group has its name from the pool.
     let same = made.iter().filter(|it| lost.contains(it)).count();
     assert_eq!((made.len(), same), (3, 1), "{lost:?}, then {made:?}");
 

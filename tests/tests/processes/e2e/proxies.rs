@@ -139,7 +139,7 @@ fn a_proxy_that_leads_to_the_api_server_is_used_whether_a_variable_or_the_kubeco
     let told = said(&output);
     assert!(told.contains("HTTPS_PROXY") && !told.contains("secret"), "{told}");
     assert_eq!(tunnels.asked.lock().unwrap().len(), 0);
-    // That of the kubeconfig counts before all variables, as with kubectl.
+    // The proxy of the kubeconfig counts before all variables, as with kubectl.
     there(&format!("\n    proxy-url: \"{proxy}\""));
     let output = describe(&[("HTTPS_PROXY", NOWHERE), ("NO_PROXY", "*")]);
     assert!(output.status.success(), "{}", said(&output));

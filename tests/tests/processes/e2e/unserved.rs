@@ -16,7 +16,7 @@ fn up(data: &Path, more: &[&str]) -> Process {
     Process::start("ostler", args.chain(more.iter().copied()), &[])
 }
 
-/// What a command says of the namespace, on both streams.
+/// The output of a command about the namespace, on both streams.
 fn said(data: &Path, args: &[&str]) -> String {
     let output = Command::new(binaries().join("ostler"))
         .args(args)

@@ -88,7 +88,7 @@ pub(crate) async fn get(world: &World, name: &str) -> Machine {
     Api::<Machine>::default_namespaced(world.client()).get(name).await.unwrap()
 }
 
-/// What the kubelet of an instance would do.
+/// Joins a Node, as the kubelet of an instance would.
 pub(crate) async fn join(world: &World, node: &str, provider_id: &str) {
     world
         .create::<Node>(

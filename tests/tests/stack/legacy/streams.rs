@@ -67,7 +67,7 @@ async fn a_driver_that_unregisters_gets_nothing_more_and_its_stream_ends_in_orde
     let unregister =
         DriverSide { operation_type: "unregister".to_owned(), ..DriverSide::default() };
     raw.say(unregister).await;
-    // What runs may finish.
+    // The running operation may finish.
     raw.answer(asked.operation_id, crate::legacy::answers::list(&[])).await;
     assert!(raw.end().await.is_none());
     world.until("m", "without a driver", waits_for(WaitReason::DriverUnavailable)).await;

@@ -134,7 +134,7 @@ impl Stage {
         line.unwrap_or_else(|| panic!("no line with {parts:?} in:\n{}", self.logs.all()))
     }
 
-    /// What `/metrics` would show.
+    /// The content of `/metrics`.
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -158,7 +158,7 @@ impl Driver {
     }
 }
 
-/// What a driver is told by nothing but its endpoint.
+/// The arguments of a driver with nothing but an endpoint.
 fn args(endpoint: String) -> DriverArgs {
     DriverArgs {
         endpoint,

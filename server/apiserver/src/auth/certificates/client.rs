@@ -1,4 +1,4 @@
-//! Who a connection with a client certificate is from.
+//! The identity behind a client certificate.
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;

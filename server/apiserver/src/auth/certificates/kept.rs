@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::secret::{read_private, write_private};
 
-/// What is good for less than this is made anew.
+/// A certificate whose rest is shorter is renewed.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// Why there is no certificate.

@@ -37,7 +37,7 @@ const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// How long a renewal that failed is not tried again.
 const PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-/// What a listener needs to serve TLS.
+/// The material with which a listener serves TLS.
 #[derive(Clone)]
 pub struct TlsMaterial {
     server: Kept,

@@ -25,7 +25,7 @@ use arithmetic::{Pod, Reckoning, reckon};
 const GROUP: &str = "policy";
 const PLURAL: &str = "poddisruptionbudgets";
 
-/// The one condition of a budget, to be filled in.
+/// The only condition of a budget, to be filled in.
 const ALLOWED_KIND: &str = "DisruptionAllowed";
 const ALLOWED: Condition<'static> =
     Condition { kind: ALLOWED_KIND, status: false, reason: "", message: String::new() };

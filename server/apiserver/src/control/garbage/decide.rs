@@ -7,7 +7,7 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// Holds an object until its dependents have dropped their references to the object.
 pub(super) const ORPHAN: &str = "orphan";
 
-/// What happens to an object's dependents when it is deleted.
+/// The treatment of dependents at a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     Background,
@@ -102,7 +102,7 @@ pub(super) fn decide(
     Action::Delete { uid: uid.clone(), policy }
 }
 
-/// What an object that is being deleted still waits for.
+/// The next step of a deletion in progress.
 fn see_through(graph: &Graph, uid: &Uid, node: &Node) -> Action {
     if node.holds(ORPHAN) {
         let dependents = graph.dependents(uid).cloned().collect();

@@ -85,7 +85,7 @@ impl Graph {
     /// Takes in the new state of an object and returns concerned objects: itself, its dependents if it is being
     /// deleted, its owners, which may wait for the change, and objects that waited for unreadable ones.
     pub(super) fn put(&mut self, key: &Key, value: &[u8]) -> Vec<Uid> {
-        // What stands beside the metadata is skipped, however deep it is.
+        // Fields beside the metadata are skipped, however deep they nest.
         let Ok(Stored { api_version, kind, metadata }) = serde_json::from_slice(value) else {
             let concerned = self.remove(key);
             self.unreadable.insert(key.clone());

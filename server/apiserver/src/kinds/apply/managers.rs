@@ -26,7 +26,7 @@ impl Operation {
     }
 }
 
-/// What tells managers apart.
+/// The identity of a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manager {
     pub(super) name: String,
@@ -36,7 +36,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Who applies is the same in every version.
+    /// An applier is the same manager in every version.
     fn is(&self, other: &Self) -> bool {
         let version = self.operation == Operation::Apply || self.api_version == other.api_version;
         version
@@ -72,7 +72,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Managers(pub(super) Vec<Entry>);
 
-/// What a list of entries says.
+/// The content of a sent list of managers.
 pub(super) enum Listed {
     /// Nobody is to be remembered.
     Reset,

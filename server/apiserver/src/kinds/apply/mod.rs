@@ -44,7 +44,7 @@ impl Scope {
     }
 }
 
-/// What the server owns in the metadata, and what names the object.
+/// Metadata that the server owns, and the names of the object.
 const NOBODYS: [&str; 10] = [
     "f:name",
     "f:namespace",
@@ -64,7 +64,7 @@ const BEFORE: &str = "before-first-apply";
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who writes, and when.
+/// The author of a write, and the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     /// The name of the field manager.
@@ -90,7 +90,7 @@ pub(crate) struct Writes<'a> {
 pub(crate) enum Refusal {
     /// Others own fields that would get another value: the manager as messages name it, and the field.
     Conflicts(Vec<(String, String)>),
-    /// What is applied does not fit the types.
+    /// The configuration does not fit the types.
     Malformed(Vec<String>),
     /// The applied configuration has managed fields.
     NamesManagers,

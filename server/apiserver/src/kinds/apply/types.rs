@@ -18,7 +18,7 @@ use crate::kinds::builtin_types::{OBJECT_META, definitions, reference};
 pub(crate) enum Type {
     /// One value.
     Scalar(Scalar),
-    /// Whatever the value is: maps are granular, lists one value.
+    /// The value decides: maps are granular, lists atomic.
     Deduced,
     /// A list.
     List(Items, Box<Self>),
@@ -28,7 +28,7 @@ pub(crate) enum Type {
     Named(String),
 }
 
-/// What a scalar may be.
+/// The JSON type of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar {
     Text,
@@ -49,7 +49,7 @@ pub(crate) struct Fields {
     pub(super) fixed: &'static [&'static str],
 }
 
-/// What a value is to a walk.
+/// The form of a value for a walk.
 #[derive(Clone, Copy)]
 pub(super) enum Form<'a> {
     Leaf,

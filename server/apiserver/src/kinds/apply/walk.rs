@@ -61,7 +61,7 @@ pub(super) fn collect(of: &Type, value: &Value) -> FieldSet {
     set
 }
 
-/// What is different between two values.
+/// The differences between two values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     /// The fields that are new or have another value.

@@ -1,4 +1,4 @@
-//! Which requests the signer `kubernetes.io/kube-apiserver-client-kubelet` signs.
+//! The requests that the signer `kubernetes.io/kube-apiserver-client-kubelet` signs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::kinds::certificate::{Request, refusal::Refusal};
 pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// The group of all nodes.
 pub(crate) const NODES: &str = "system:nodes";
-/// What the name of a node's user begins with.
+/// The prefix of a node's user name.
 pub(crate) const NODE_PREFIX: &str = "system:node:";
 
 /// What a kubelet's certificate is for; without the key encipherment if its key is no RSA key.

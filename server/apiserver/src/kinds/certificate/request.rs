@@ -1,4 +1,4 @@
-//! What stands in a PKCS#10 request.
+//! The content of a PKCS#10 request.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(crate) enum RequestError {
     /// There is no PEM block of a request, or its text is broken.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     NoBlock,
-    /// What is in the block cannot be read.
+    /// The content of the block is malformed.
     #[error("the PEM block holds no PKCS#10 certificate request")]
     Malformed,
 }

@@ -1,4 +1,4 @@
-//! Which definitions are refused.
+//! Validation of definitions.
 
 use serde_json::{Value, json};
 

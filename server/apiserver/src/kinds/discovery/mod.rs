@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::{Registry, Resource, Subresource, document::Document};
 
-/// What lies at a discovery address.
+/// The answer at a discovery address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A document.

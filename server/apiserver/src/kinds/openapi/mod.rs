@@ -21,7 +21,7 @@ use crate::kinds::{
     query::Query,
 };
 
-/// What lies at an OpenAPI address.
+/// The document at an OpenAPI address.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     /// The document.

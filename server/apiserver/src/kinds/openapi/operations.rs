@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::schemas;
 use crate::kinds::{Resource, Subresource, access::set, type_name};
 
-/// What an operation does with a resource.
+/// The action of an operation on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     List,
@@ -39,7 +39,7 @@ struct Place<'a> {
     schema: String,
     /// Group, version and kind of that.
     kind: (String, String, String),
-    /// What the operation ids end in.
+    /// The suffix of the operation ids.
     suffix: String,
     namespaced: bool,
 }

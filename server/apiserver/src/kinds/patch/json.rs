@@ -64,15 +64,15 @@ pub(crate) enum PatchError {
     /// A pointer has too many parts.
     #[error("operation {operation}: a pointer of {parts} parts; it may have {PARTS_LIMIT}")]
     PointerTooLong {
-        /// Which operation, counted from 0.
+        /// The operation, counted from 0.
         operation: usize,
         /// How many parts it has.
         parts: usize,
     },
-    /// What comes out is too deep.
+    /// The resulting object is too deep.
     #[error("operation {operation}: it makes the object deeper than {DEPTH_LIMIT} levels")]
     TooDeep {
-        /// Which operation, counted from 0.
+        /// The operation, counted from 0.
         operation: usize,
     },
     /// It is too much work.
@@ -80,7 +80,7 @@ pub(crate) enum PatchError {
         "operation {operation}: the patch moves too many items of lists; send fewer operations, or replace the list"
     )]
     TooMuchWork {
-        /// Which operation, counted from 0.
+        /// The operation, counted from 0.
         operation: usize,
     },
 }
@@ -110,11 +110,11 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
     Ok(())
 }
 
-/// What a patch may still take.
+/// The budget of a patch.
 struct Budget {
     /// The operation that is being done.
     operation: usize,
-    /// What copies may still hold.
+    /// Room for further copies.
     room: usize,
     work: usize,
 }

@@ -1,4 +1,4 @@
-//! What a pod gets without asking.
+//! Defaults of a pod.
 
 use serde_json::{Map, Value, json};
 

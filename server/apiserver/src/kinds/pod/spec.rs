@@ -1,4 +1,4 @@
-//! What a pod's spec must look like.
+//! Validation of a pod's spec.
 
 use ostler_quantity::Quantity;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const OPERATORS: [&str; 2] = ["Equal", "Exists"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const PORT: &str = "must be between 1 and 65535, inclusive";
 
-/// What is wrong with a pod's spec.
+/// The errors of a pod's spec.
 pub(in crate::kinds) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = volumes::validate(spec, path);
     let at = |name: &str| child(path, name);

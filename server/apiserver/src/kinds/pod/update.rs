@@ -1,4 +1,4 @@
-//! What of a pod may change.
+//! Fields of a pod that may change.
 
 use serde_json::{Value, json};
 

@@ -22,7 +22,7 @@ use crate::kinds::{
     schema::decode::{DecodeError, UnknownField},
 };
 
-/// What a field can hold.
+/// The shape of a field's values.
 #[derive(Clone, Debug)]
 enum Shape {
     /// A named type of the catalogue.
@@ -167,7 +167,7 @@ fn walk_structure(
     Ok(())
 }
 
-/// What a null in a list or a map becomes.
+/// The value of a null in a list or a map.
 fn zero(shape: &Shape) -> Value {
     match shape {
         Shape::Leaf(leaf) => leaf.zero(),

@@ -38,6 +38,6 @@ pub(crate) struct DecodeError {
     pub(crate) path: String,
     /// The JSON type that was sent.
     pub(crate) found: &'static str,
-    /// What the field holds.
+    /// The expected value.
     pub(crate) wanted: String,
 }

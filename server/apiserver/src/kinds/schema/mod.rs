@@ -60,7 +60,7 @@ impl JsonType {
     }
 }
 
-/// What properties an object may have beyond the named ones.
+/// Properties of an object beyond the named ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Additional {
     /// None; they are pruned.

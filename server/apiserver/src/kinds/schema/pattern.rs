@@ -66,7 +66,7 @@ fn translate(written: &str) -> String {
     out
 }
 
-/// What follows a backslash.
+/// Translates the escape after a backslash.
 fn escape(rest: &mut Peekable<Chars<'_>>, in_class: bool, out: &mut String) {
     let Some(c) = rest.next() else {
         out.push('\\');

@@ -28,7 +28,7 @@ impl Level {
     }
 }
 
-/// What is wrong with a definition's schema.
+/// The errors of a definition's schema.
 pub(crate) fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if flag(schema, "nullable") {

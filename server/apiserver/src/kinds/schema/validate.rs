@@ -1,4 +1,4 @@
-//! What is wrong with a value, in kube-apiserver's words.
+//! The errors of a value, with kube-apiserver's messages.
 //!
 //! The order of checks and the texts follow what a real server answers, oddities included: a number
 //! with a fraction where an integer is wanted is two errors, one of them without a field.
@@ -13,11 +13,11 @@ use crate::kinds::field::{FieldError, FieldErrorKind, Path, child, quote};
 /// What the errors of one object may hold together, in bytes, roughly: an object of 2 MiB may have a
 /// million wrong values, each with a long path.
 const ERRORS_LIMIT: usize = 4 << 20;
-/// What an error holds at least.
+/// The least size of an error.
 const ERROR: usize = 64;
 
 impl Schema {
-    /// What is wrong with a custom object, without its metadata.
+    /// The errors of a custom object, without its metadata.
     pub(crate) fn validate(&self, object: &Value) -> Vec<FieldError> {
         self.with_rules(self.misfits(object), object, None)
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{age, or};
 use crate::kinds::access::{flag, is_true, items, number, text};
 
-/// What the containers of a pod are doing, taken together.
+/// The combined state of a pod's containers.
 struct Seen {
     reason: String,
     ready: usize,

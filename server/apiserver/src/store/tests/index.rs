@@ -1,4 +1,4 @@
-//! What an index finds against a look at every object.
+//! Compares the finds of an index with a look at every object.
 
 use std::collections::BTreeMap;
 

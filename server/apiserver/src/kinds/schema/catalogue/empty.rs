@@ -107,7 +107,7 @@ const NODE_INFO: &str = r#"{"machineID":"","systemUUID":"","bootID":"","kernelVe
 "osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"",
 "operatingSystem":"","architecture":""}"#;
 
-/// What types always show.
+/// Fields that types always show.
 const SHOWN: &[(&[&str], Shown)] = &[
     (
         &[

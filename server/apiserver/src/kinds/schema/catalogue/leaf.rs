@@ -22,7 +22,7 @@ pub(super) enum Leaf {
 }
 
 impl Leaf {
-    /// What the value should have been, for messages.
+    /// The name of the expected type, for messages.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Text => "string",
@@ -53,7 +53,7 @@ impl Leaf {
         }
     }
 
-    /// What a null in a list or a map becomes.
+    /// The value of a null in a list or a map.
     pub(super) fn zero(self) -> Value {
         match self {
             Self::Text | Self::Bytes => Value::String(String::new()),

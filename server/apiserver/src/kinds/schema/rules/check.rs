@@ -1,4 +1,4 @@
-//! Which rules of a definition are refused, in kube-apiserver's words.
+//! Refused rules of definitions, with kube-apiserver's messages.
 
 use serde_json::Value;
 

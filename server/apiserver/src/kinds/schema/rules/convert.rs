@@ -52,7 +52,7 @@ fn string(text: &str, schema: Option<&Schema>) -> Cel {
     typed.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
 }
 
-/// What a function of the language makes of a text.
+/// Applies a function of the language to a text.
 fn call(function: &str, text: &str) -> Option<Cel> {
     let argument = Expr::Literal(LiteralValue::String(text.into()));
     let args = vec![IdedExpr { id: 0, expr: argument }];

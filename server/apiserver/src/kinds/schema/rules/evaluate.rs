@@ -1,4 +1,4 @@
-//! Which rules of a definition an object breaks, in kube-apiserver's words.
+//! Rules of a definition that an object breaks, with kube-apiserver's messages.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ const OBJECT: Duration = Duration::from_secs(1);
 const LONGEST_MESSAGE: usize = 5 << 10;
 
 impl Schema {
-    /// What an object breaks of the rules. `old` is what it was before a change: a value that did not change breaks
-    /// none, unless a rule compares it with the old one.
+    /// The errors of broken rules. `old` is the object before a change: an unchanged value breaks no rule, unless the
+    /// rule compares it with the old value.
     pub(crate) fn broken_rules(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut walk = Walk { errors: Vec::new(), left: OBJECT, over: false };
         walk.value(self, object, old, false, Path::Root(""));

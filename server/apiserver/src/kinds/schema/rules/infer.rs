@@ -13,7 +13,7 @@ use super::{
 };
 use crate::kinds::schema::{Additional, JsonType, Schema};
 
-/// What is known of a value.
+/// The known type of a value.
 #[derive(Clone, Copy, Debug)]
 enum Type<'a> {
     Of(&'a Schema),

@@ -160,7 +160,7 @@ fn a_change_breaks_rules_about_the_old_value_and_not_what_it_left_as_it_was() {
     }
 }
 
-/// What is said of a definition with a rule.
+/// The message about a definition with a rule.
 fn refused(rule: &Value) -> String {
     let item = json!({"type": "object", "properties": {"c": {"type": "string"}}});
     let schema = json!({"type": "object", "x-kubernetes-validations": [rule], "properties": {
