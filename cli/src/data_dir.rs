@@ -236,7 +236,7 @@ impl DataDir {
         self.path.join("restored")
     }
 
-    /// Removes what this program keeps here, then the directory. Returns the names of foreign files, which stay.
+    /// Removes the entries of this program, then the directory. Returns the names of foreign files, which stay.
     pub(crate) fn remove(self) -> anyhow::Result<Vec<String>> {
         let unremovable = |path: &Path| format!("{} cannot be removed", path.display());
         for own in OWN.map(|name| self.path.join(name)) {

@@ -32,7 +32,7 @@ impl Connector {
         Self { dial: Arc::new(move || Box::pin(dial())) }
     }
 
-    /// Makes one more connection: for connectors that wrap another.
+    /// Makes a further connection: for connectors that wrap another.
     pub fn connect(&self) -> BoxFuture<'static, Result<Connection, ConnectError>> {
         (self.dial)()
     }

@@ -34,7 +34,7 @@ pub struct PoolModel {
 pub struct CreatePool {
     /// The operation. Its target is the pool.
     pub ctx: Context,
-    /// How many instances a new group is to have. A group that is found keeps its size.
+    /// How many instances a new group is to have. A found group keeps its size.
     pub desired: i32,
     /// The model for the instances of the group.
     pub model: PoolModel,

@@ -24,7 +24,7 @@ pub struct Crate {
     pub name: String,
     /// Directory, relative to the root.
     pub dir: PathBuf,
-    /// Its dependencies, without those of tests and build scripts.
+    /// Dependencies, except of tests and build scripts.
     pub dependencies: Vec<String>,
 }
 

@@ -52,7 +52,7 @@ pub struct Stack {
     /// A standby core, and its driver.
     spare: Vec<Process>,
     api: Option<Process>,
-    /// Ending drivers, which finish their operations.
+    /// Ending drivers with operations to finish.
     leaving: Vec<Process>,
     drivers: u32,
     foreign: Option<MutexGuard<'static, ()>>,

@@ -76,7 +76,7 @@ impl<H: Handler> Dispatcher<H> {
             };
             // Tasks that a verb spawned learn that the verb is gone.
             let _gone = cancelled.clone().drop_guard();
-            // A mutation that is told to stop gets time to say what it left.
+            // A stopped mutation gets time for a truthful answer.
             let late = if reads { handler.grace() } else { handler.grace().max(STOP) };
             let until = ctx.deadline() + late;
             let verb = async { handler.perform(asked?, ctx.clone()).await };

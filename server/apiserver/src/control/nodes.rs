@@ -72,7 +72,7 @@ fn pulse_key() -> Key {
     Key::new("", "nodes", "", "")
 }
 
-/// The fields of a pod that tell its Node.
+/// The fields of a pod that name the Node.
 #[derive(Debug, Default, Deserialize)]
 struct Bound {
     spec: Spec,

@@ -1,4 +1,4 @@
-//! One request to one target: finds the requested operation.
+//! Finds the requested operation of a request to a target.
 
 use std::sync::Arc;
 
