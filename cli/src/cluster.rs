@@ -24,8 +24,8 @@ const HERE: &str = "./.ostler/kubeconfig";
 pub(crate) struct Place {
     /// The kubeconfig of the cluster with the machines
     ///
-    /// Without it: $KUBECONFIG, else that of the `ostler up` of this folder, else kubectl's own. As `kubectl ostler` the one that
-    /// kubectl takes.
+    /// Without it: $KUBECONFIG, else that of the `ostler up` of this folder, else kubectl's own. As `kubectl ostler`:
+    /// kubectl's default.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; its current one by default
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// The cluster of a kubeconfig, or of the one that kubectl takes.
+/// The cluster of a kubeconfig, or of kubectl's default.
 async fn config(file: Option<PathBuf>, context: Option<&str>) -> anyhow::Result<Config> {
     let (mut kubeconfig, from) = match (file, context) {
         (None, None) => {

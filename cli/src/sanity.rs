@@ -82,7 +82,8 @@ pub(crate) struct Args {
 
     /// Command that reads the cloud without the driver, e.g. "./my-driver probe"
     ///
-    /// It gets one of these words. `instances`: prints all instances as `[{"providerId", "name", "uid", "clusterId",
+    /// The suite adds a word as the last argument. `instances`: prints all instances as `[{"providerId", "name", "uid",
+    /// "clusterId",
     /// "tags": {}, "userData": "<base64>"}]`, with name, uid and clusterId as its tags say. `resources`: prints all that
     /// costs money as `[{"id", "kind", "uid", "clusterId", "tags": {}}]`. `journal-length`: prints a number that grows with
     /// each change of the cloud. `add-foreign-tag ID KEY=VALUE` and `remove-identity ID` change the tags of an instance,

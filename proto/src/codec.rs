@@ -18,7 +18,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::v1alpha1::{ADMIN_FILE_DESCRIPTOR_SET, UNARY_FILE_DESCRIPTOR_SET};
 
-/// Messages inside another one that are free, whatever its size.
+/// Nested messages that are free in a message of any size.
 const FREE: usize = 1024;
 /// Beyond those, bytes on the wire for each. A record of a list has a name or an id at least.
 const BYTES: usize = 16;
@@ -116,7 +116,7 @@ fn count(at: usize, mut bytes: &[u8], deepest: usize, left: &mut usize) -> Optio
     Some(())
 }
 
-/// Which fields of which type hold messages.
+/// The fields of each type that hold messages.
 #[derive(Default)]
 struct Types {
     names: HashMap<String, usize>,

@@ -26,7 +26,7 @@ impl Request {
 }
 
 impl Operation {
-    /// Whether it may change something in the infrastructure. One that asks for nothing does not.
+    /// Whether it may change something in the infrastructure. An operation without a request changes nothing.
     pub fn is_mutation(&self) -> bool {
         self.request.as_ref().is_some_and(Request::is_mutation)
     }

@@ -11,7 +11,7 @@ pub trait Weight: Message + Sized {
         size_of::<Self>() + self.encoded_len() + self.nested()
     }
 
-    /// What it has besides its texts.
+    /// Its content besides texts.
     fn nested(&self) -> usize;
 }
 

@@ -70,7 +70,7 @@ pub struct Args {
     metrics_listen: SocketAddr,
     /// Who may serve which provider, as ServiceAccount, client certificate, unix user or token file (YAML)
     ///
-    /// Read again when it changes. One binding for each way to prove who one is:
+    /// Read again when it changes. One binding for each kind of credential:
     ///
     ///   bindings:
     ///   - serviceAccount: NAMESPACE/NAME
@@ -146,7 +146,7 @@ pub struct Args {
     /// Also delete orphans that carry only machine-controller-manager's tags
     ///
     /// Such tags name no namespace, so the core needs the right to list machines in all namespaces, and keeps what has
-    /// the name or the provider id of any of them. Without this flag they are only reported.
+    /// the name or the provider id of any of them. Without this flag the core only reports such instances.
     #[arg(long)]
     delete_untagged_orphans: bool,
     /// Node conditions that must be False
@@ -208,7 +208,7 @@ pub async fn main() -> ExitCode {
 pub enum AdoptByName {
     /// None.
     Never,
-    /// Those that say so.
+    /// Machines whose class has the annotation.
     #[default]
     Annotated,
     /// All.

@@ -11,11 +11,11 @@ use ostler_sessions::{ListenAddress, Listeners};
 pub(crate) struct LegacyArgs {
     /// Where drivers of the first proposal dial in, unencrypted: loopback or unix:PATH; off by default
     ///
-    /// A client that can connect can register as one of them. docs/mcm-providers.md says what is safe
+    /// Every client that can connect can register as such a driver. docs/mcm-providers.md says what is safe
     /// about it.
     #[arg(id = "legacy", long = "legacy-listen", value_name = "ADDR:PORT|unix:PATH", value_parser = here)]
     listen: Option<ListenAddress>,
-    /// What such a driver registers as, and the provider that it serves; repeatable
+    /// NAME with which such a driver registers, and the provider of its classes; repeatable
     #[arg(
         id = "legacy_drivers",
         long = "legacy-driver",

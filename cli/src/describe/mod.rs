@@ -48,7 +48,7 @@ const MOST_EVENTS: usize = 10;
 /// So often the objects are read again with `--watch`.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is described, and where it is.
+/// The objects to describe, and their cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -20,7 +20,7 @@ pub(crate) enum Args {
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Keep(ostler_local::Keep),
-    /// Become another program, which the system kills with the process that started this one
+    /// Become another program, which the kernel kills when the parent process ends
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Exec(ostler_local::Exec),

@@ -9,7 +9,7 @@ use super::client::{Client, told};
 use super::{Output, print};
 use crate::log;
 
-/// What is asked of whom.
+/// An operation, and the driver that gets it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,10 +29,10 @@ pub(super) struct Args {
     to: String,
     /// The operation by its JSON name, e.g. getMachineStatus
     operation: String,
-    /// The Machine that it is about
+    /// The Machine of the operation
     #[arg(long, value_name = "NAME", conflicts_with = "target_uid")]
     machine: Option<String>,
-    /// The MachinePool that it is about
+    /// The MachinePool of the operation
     #[arg(long, value_name = "NAME", conflicts_with_all = ["machine", "target_uid"])]
     pool: Option<String>,
     /// The UID of a Machine or pool that is gone, for what may be left of it

@@ -23,7 +23,7 @@ pub(crate) use self::client::{AdminArgs, Known};
 use crate::data_dir::own_uid;
 use crate::log;
 
-/// Which core is asked, and for what.
+/// The core to ask, and the question.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -81,12 +81,12 @@ enum Command {
     ///
     /// Example: ostler drivers ops --target fake-1
     Ops {
-        /// Only those of this provider
+        /// Only sessions of this provider
         provider: Option<String>,
         /// Only those of the target with this name or UID
         #[arg(long)]
         target: Option<String>,
-        /// Only those that this session has
+        /// Only operations of this session
         #[arg(long)]
         session: Option<String>,
     },

@@ -10,7 +10,7 @@ use super::client::{Client, told};
 use super::{Output, note_follower, print, show};
 use crate::log;
 
-/// Which orphans, and what becomes of them.
+/// Which orphans to show, and whether the core may delete them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ then it is deleted; one with a previous cluster id, or without tags of ours, is 
 --delete-untagged-orphans of the core. After a restore, and whenever the API may not be the one that made the instances, orphans \
 are only reported: what was made after the backup is an orphan to it. See docs/backup.md for how to keep one.")]
 pub(super) struct Args {
-    /// Only those of this provider
+    /// Only orphans of this provider
     #[arg(conflicts_with = "accept")]
     provider: Option<String>,
     /// Have all that are shown deleted, and orphans again from now on

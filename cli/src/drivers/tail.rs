@@ -19,9 +19,9 @@ Example:
 
 >> goes to the driver, << comes from it. Ctrl-C ends it.")]
 pub(super) struct Args {
-    /// Only those of this provider
+    /// Only frames of this provider
     provider: Option<String>,
-    /// Only those of this session
+    /// Only frames of this session
     #[arg(long)]
     session: Option<String>,
     /// Heartbeats as well

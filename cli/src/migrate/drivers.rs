@@ -40,7 +40,7 @@ pub(super) struct DriverArgs {
     driver_env: Vec<String>,
     /// Wait here for drivers that dial in (gRPC): ADDR:PORT on loopback, with a certificate any, or unix:PATH; repeatable
     ///
-    /// Point a driver that has no core yet at it, by OSTLER_ENDPOINT. One that serves a core is not asked to leave it.
+    /// Point a driver that has no core yet at it, by OSTLER_ENDPOINT. A driver that serves a core stays there.
     #[arg(id = "listen", long = "drivers-listen", value_name = "ADDR:PORT|unix:PATH")]
     listen: Vec<ListenAddress>,
     /// Certificate (PEM, with its chain) to show to drivers that dial in
@@ -49,7 +49,7 @@ pub(super) struct DriverArgs {
     /// Private key (PEM) of that certificate
     #[arg(id = "key", long = "drivers-tls-key", value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
-    /// Who may serve which provider, as `ostler-server --driver-access`
+    /// Which principal may serve which provider, as `ostler-server --driver-access`
     #[arg(long, value_name = "FILE")]
     driver_access: Option<PathBuf>,
     /// A provider, and the file with the token of its driver; repeatable

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     pub(crate) without_driver_env: bool,
     /// Delete the machines of a directory that `ostler restore` made
     ///
-    /// It names the same instances as the directory that was backed up: they are deleted for that one, too.
+    /// A restored directory names the same instances as the original directory: both lose their machines.
     #[arg(long)]
     pub(crate) restored: bool,
 }

@@ -27,7 +27,7 @@ use crate::output::Output;
 use crate::serving::Leases;
 use crate::waits;
 
-/// Which part of which cluster.
+/// The cluster and the namespaces to show.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

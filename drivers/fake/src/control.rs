@@ -10,7 +10,7 @@ use crate::duration::GoDuration;
 use crate::fault::{Contradiction, Fault};
 use crate::spec::{Join, KubeletSpec, PodBehaviour};
 
-/// What a control file says. Write it aside and rename it, so that it is never read half written.
+/// What a control file says. Write a new file and rename that to this name, so that the driver never reads half a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Control {
@@ -39,7 +39,7 @@ pub struct SpotLoss {
 pub struct KubeletOverride {
     /// Only that of the machine of this name.
     pub machine: Option<String>,
-    /// Only those of machines of this class.
+    /// Only operations of machines of this class.
     pub class: Option<String>,
     /// Whether and how it joins.
     pub join: Option<Join>,
@@ -47,7 +47,7 @@ pub struct KubeletOverride {
     pub ready: Option<bool>,
     /// How long pods take to end.
     pub pod_shutdown: Option<GoDuration>,
-    /// What becomes of pods that are deleted.
+    /// How pods end after their deletion.
     pub pods: Option<PodBehaviour>,
 }
 

@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-/// A program, and with whom it ends.
+/// A program, and the process with which it ends.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
-    /// The process that started this one
+    /// The parent process
     #[arg(long, value_name = "PID")]
     parent: i32,
     /// The program and its arguments

@@ -32,19 +32,19 @@ pub struct DrainProgress {
     /// Pods that still have to go.
     #[serde(default)]
     pub pods_left: i32,
-    /// Of these, pods that are terminating.
+    /// Pods of `remaining` that are terminating.
     #[serde(default)]
     pub terminating: i32,
     /// Of the terminating ones, those whose grace is over for more than 30 s: look at the kubelet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: i32,
-    /// Of these, pods whose eviction PodDisruptionBudgets refused.
+    /// Pods of `remaining` whose eviction PodDisruptionBudgets refused.
     #[serde(default)]
     pub blocked: i32,
     /// Of the blocked ones, those with a budget that never allows an eviction.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub misconfigured: i32,
-    /// Of the blocked ones, those that more than one budget selects.
+    /// Blocked pods that more than one budget selects.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub several_budgets: i32,
     /// Of these, pods whose eviction failed for another reason.
@@ -112,7 +112,7 @@ pub struct DrainVolume {
     pub name: String,
     /// `namespace/name` of the claim.
     pub claim: String,
-    /// Priority of its pod; volumes of lower ones wait for it.
+    /// Priority of the pod; volumes of pods with lower priority wait for this volume.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// By what the infrastructure knows it: the answer of the driver, or else the CSI volume

@@ -38,10 +38,10 @@ pub struct MachineDeploymentSpec {
     /// `cluster-api-autoscaler-node-group-min-size` is 1 or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which MachineSets are its own. The template has to match.
+    /// Selects the MachineSets of the deployment. The template has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// What its Machines are made from.
+    /// The template of its Machines.
     #[serde(default)]
     pub template: MachineTemplateSpec,
     /// How Machines of an old template are replaced.
@@ -120,7 +120,7 @@ pub struct InPlaceUpdate {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollbackConfig {
-    /// 0: the one before the current one.
+    /// 0: the previous revision.
     #[serde(default)]
     pub revision: i64,
 }
@@ -132,7 +132,7 @@ pub struct MachineDeploymentStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// All its Machines, those that are being deleted among them.
+    /// All its Machines, also Machines that are being deleted.
     #[serde(default)]
     pub replicas: i32,
     /// Those of the current template.
@@ -150,7 +150,7 @@ pub struct MachineDeploymentStatus {
     /// How many its MachineSets want and are not available.
     #[serde(default)]
     pub unavailable_replicas: i32,
-    /// Its conditions: two of them while it is healthy.
+    /// Its conditions; a healthy deployment has two.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<MachineDeploymentCondition>,
     /// How often the name of a new MachineSet was taken.
@@ -168,7 +168,7 @@ pub struct MachineDeploymentStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentCondition {
-    /// What it is about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub type_: MachineDeploymentConditionType,
     /// `True`, `False` or `Unknown`.

@@ -33,7 +33,7 @@ pub struct MachineHealthCheckSpec {
     /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// The Machines of its namespace that it checks. An empty one is refused.
+    /// Selects the Machines of this namespace to check. An empty one is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// What makes a Machine unhealthy: any of these conditions of its Node. A condition that a Node lacks does not.
@@ -84,7 +84,7 @@ pub struct Checks {
     /// As `unhealthyConditions`; those of both fields count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unhealthy_node_conditions: Vec<UnhealthyNodeCondition>,
-    /// Refused: conditions of a Machine follow from its phase, which says by itself what becomes of it.
+    /// Refused: the conditions of a Machine follow from its phase, and the core acts on the phase.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::free_forms")]
     pub unhealthy_machine_conditions: Vec<serde_json::Value>,
@@ -166,13 +166,13 @@ pub struct MachineHealthCheckStatus {
     /// How many Machines it checks.
     #[serde(default)]
     pub expected_machines: i32,
-    /// How many of those are healthy. One that has no Node yet is not, nor one that is being deleted.
+    /// How many of those are healthy. A Machine without a Node, or in deletion, is not healthy.
     #[serde(default)]
     pub current_healthy: i32,
     /// How many more may become unhealthy before none is replaced.
     #[serde(default)]
     pub remediations_allowed: i32,
-    /// The Machines that it checks, by name, the first 500 of them.
+    /// The names of the first 500 checked Machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
     /// Its conditions, see [`HealthCheckConditionType`].

@@ -37,7 +37,7 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolSpec {
-    /// The target cluster that its Nodes join; absent: the only one. Never changes.
+    /// The target cluster that the Nodes join; absent: the only target cluster. Never changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// How many instances there are to be. Absent: filled in by the controller, with the minimum of the autoscaler's
@@ -62,8 +62,8 @@ pub struct MachinePoolSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolStrategy {
-    /// `RollingUpdate`, the default, `InPlaceUpdate` or `OnDelete`. Whatever it is, what a running instance can take
-    /// reaches it without any of this.
+    /// `RollingUpdate`, the default, `InPlaceUpdate` or `OnDelete`. With any value, changes that a running instance can
+    /// take reach it in place.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<PoolStrategyType>,
     /// The limits of a rolling update.
@@ -109,7 +109,7 @@ pub struct MachinePoolStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// All its Machines, those that are being deleted among them.
+    /// All its Machines, also Machines that are being deleted.
     #[serde(default)]
     pub replicas: i32,
     /// Those with phase Running or, without Nodes, those with phase Available whose instance is Succeeded or Unknown.
@@ -118,7 +118,7 @@ pub struct MachinePoolStatus {
     /// The same as `readyReplicas`: there is no minimum time of readiness.
     #[serde(default)]
     pub available_replicas: i32,
-    /// Those whose instance has the current model.
+    /// Machines whose instance has the current model.
     #[serde(default)]
     pub up_to_date_replicas: i32,
     /// How many are missing of `spec.replicas`.
@@ -213,7 +213,7 @@ pub struct PoolIntent {
     /// Shortened digest of the user data that it puts on the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_hash: Option<SpecDigest>,
-    /// The instances that it deletes, or the one that it updates.
+    /// The instances to delete, or the instance to update.
     #[serde(rename = "providerIDs", default, skip_serializing_if = "Vec::is_empty")]
     pub provider_ids: Vec<ProviderId>,
     /// Whether the Node of the instance that it updates is drained.
@@ -240,7 +240,8 @@ pub struct PoolHotUpdate {
     /// Why not, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Instances that may have a part of another model than they say. They are updated also if theirs is the current one.
+    /// Instances that may have a part of another model than they report. They are updated even if they report the
+    /// current model.
     #[serde(rename = "unfinishedProviderIDs", default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<ProviderId>,
 }
@@ -260,7 +261,7 @@ pub struct ObservedGroup {
     /// How many it has.
     #[serde(default)]
     pub current: i32,
-    /// The model of instances that it makes.
+    /// The model of new instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
     /// Instances that have no Machine, and that none is being made for.

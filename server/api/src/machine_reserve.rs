@@ -31,7 +31,7 @@ use crate::{machine::Retry, open_enum::open_enum};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineReserveSpec {
-    /// Whose template its Machines have.
+    /// The MachineDeployment or MachineSet with the template of the Machines.
     #[serde(default)]
     pub target_ref: TargetRef,
     /// How many Machines are kept ready: a number, or a percentage of the target's replicas, rounded up. With a percentage
@@ -73,10 +73,10 @@ pub struct MachineReserveStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// All its Machines, without those that are being deleted.
+    /// All its Machines but Machines in deletion.
     #[serde(default)]
     pub replicas: i32,
-    /// Those that a set may take: they run.
+    /// Running Machines, which a set may take.
     #[serde(default)]
     pub ready_replicas: i32,
     /// Those with the target's current template.
@@ -85,7 +85,7 @@ pub struct MachineReserveStatus {
     /// How many Machines sets took, since there is this reserve.
     #[serde(default)]
     pub given: i64,
-    /// Its Machines by name, 500 at most. One that left it for a set was given.
+    /// The names of its Machines, 500 at most. A Machine that leaves this list for a set was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<String>,
     /// The selector of its Machines as text, for the scale subresource.

@@ -37,13 +37,13 @@ pub struct MachineSetSpec {
     /// `cluster-api-autoscaler-node-group-min-size` is 1 or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which Machines are its own. The template has to match.
+    /// Selects the Machines of the set. The template has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// For old objects; never read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_class: Option<ClassRef>,
-    /// What its Machines are made from.
+    /// The template of its Machines.
     #[serde(default)]
     pub template: MachineTemplateSpec,
     /// Stored, and not enforced.
@@ -78,7 +78,7 @@ pub struct MachineTemplateSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetStatus {
-    /// All its Machines, those that are being deleted among them.
+    /// All its Machines, also Machines that are being deleted.
     #[serde(default)]
     pub replicas: i32,
     /// Those with every label of the template.
@@ -125,7 +125,7 @@ pub struct MachineSetStatus {
 pub struct SeenTemplate {
     /// Its name.
     pub name: String,
-    /// Its generation: another one says that it was changed in place.
+    /// The generation of the template object; another generation means a change in place.
     pub generation: i64,
 }
 
@@ -133,7 +133,7 @@ pub struct SeenTemplate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetCondition {
-    /// What it is about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub type_: MachineSetConditionType,
     /// `True`, `False` or `Unknown`.

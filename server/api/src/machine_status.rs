@@ -68,7 +68,7 @@ pub struct MachineStatus {
     /// in which case the spec of the instance is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_spec_digest: Option<SpecDigest>,
-    /// When the last create ended of which it is not known what it made. "There is none" proves nothing until the
+    /// When the last create with an unknown outcome ended. "There is none" proves nothing until the
     /// infrastructure shows what is there. Absent: there was none, or the instance was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_unconfirmed_since: Option<Time>,
@@ -170,26 +170,27 @@ pub struct InstanceLosses {
     pub message: Option<String>,
 }
 
-/// What the infrastructure says of an instance of a group. Its provider id is that of the Machine, and its version that of
-/// the Node.
+/// An instance of a group, as the infrastructure shows it. Its provider id stands in `spec.providerID` of the Machine,
+/// its version
+/// in the Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
-    /// What tells it from the others of its group.
+    /// The id of the instance within its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Its name in the infrastructure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What the infrastructure does with it.
+    /// The state of the instance in the infrastructure.
     pub provisioning_state: InstanceState,
     /// Whether it has the model that the group makes instances with.
     #[serde(default)]
     pub latest_model_applied: bool,
-    /// The model that it has.
+    /// The model of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
-    /// What is wrong with it.
+    /// The problem of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -336,7 +337,7 @@ pub struct OperationIntent {
     /// known.
     #[serde(default)]
     pub term: i64,
-    /// Which attempt it is: one more than the failures in a row before it, those of reads among them. 0: not known.
+    /// The number of this attempt: one more than the failures in a row before, reads included. 0: not known.
     #[serde(default)]
     pub attempt: i32,
     /// When it was decided.

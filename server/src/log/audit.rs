@@ -44,8 +44,8 @@ const CALLERS: usize = 256;
 pub struct AuditArgs {
     /// Write down who did what, as JSON lines, to this file (0600); nowhere by default
     ///
-    /// Sessions of drivers, what they read, what they are told to do and what came of it, operations by hand, and
-    /// refusals. No secrets. Does not depend on RUST_LOG.
+    /// Sessions of drivers, the classes and Secrets that they read, their operations with results, operations by hand,
+    /// and refusals. No secrets. Does not depend on RUST_LOG.
     #[arg(long = "audit-log", value_name = "FILE")]
     file: Option<PathBuf>,
     /// Size of the audit log from which on it becomes FILE.1 and a new one begins; three old ones are kept

@@ -23,7 +23,7 @@ use wire::tapped;
 pub enum Reads {
     /// Everything.
     All,
-    /// Instances whose provider id is known; it says UNIMPLEMENTED without one.
+    /// Finds instances by provider id; UNIMPLEMENTED without an id.
     ById,
     /// It has none.
     Nothing,

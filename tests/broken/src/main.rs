@@ -18,7 +18,7 @@ struct Cli {
     #[arg(long = "break", value_name = "CHECK")]
     breakage: Option<Break>,
 
-    /// What it can tell with GetMachineStatus
+    /// What GetMachineStatus can find
     #[arg(long, value_enum, default_value = "all")]
     reads: Reads,
 

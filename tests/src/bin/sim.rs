@@ -43,7 +43,7 @@ struct Args {
     /// Lives at the same time; as many as there are processors, if left out
     #[arg(long)]
     jobs: Option<usize>,
-    /// Runs one seed and says what happened
+    /// Runs one seed and prints every event
     #[arg(long)]
     replay: Option<u64>,
     /// Runs the plan in this file in place of a seed's

@@ -7,7 +7,7 @@ use ostler_server::CoreOptions;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One safety measure that is missing.
+/// A missing safety measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mutation {

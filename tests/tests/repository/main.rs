@@ -10,5 +10,6 @@ mod named;
 mod owners;
 mod pages;
 mod plans;
+mod sentences;
 mod tidy;
 mod words;

@@ -49,7 +49,7 @@ pub struct Port {
     /// Port in the container.
     #[serde(rename = "containerPort")]
     pub container: u16,
-    /// Port of the host; left out, one that is free. One that is named serves one machine at a time.
+    /// Port of the host; left out, one that is free. A host port that is named serves one machine at a time.
     #[serde(default)]
     #[serde(rename = "hostPort")]
     pub host: Option<u16>,

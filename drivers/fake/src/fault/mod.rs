@@ -14,7 +14,7 @@ pub use calls::{Calls, NotACallNumber};
 pub use code::{CertaintyName, CodeName};
 pub use plan::{Action, Contradiction, Failure, Injection, Plan, When};
 
-/// One thing that goes wrong.
+/// A fault.
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of its own to who writes a rule")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -22,7 +22,7 @@ pub struct Fault {
     /// Names the rule in the call log. A rule with another name counts its calls anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The operation that it spoils.
+    /// The operation that fails.
     pub operation: Verb,
     /// Which calls, counted by this rule from 1: `2`, `"1-3"`, `"4-"` or `"every"`; every one if
     /// left out. The count outlives the driver process.
@@ -43,7 +43,7 @@ pub struct Fault {
     /// Fails with this code, before any work is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeName>,
-    /// What the failure says it left behind. Left out: the truth.
+    /// What the failed operation left behind, by its error. Left out: the truth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certainty: Option<CertaintyName>,
     /// The stable word of the failure; `INJECTED` if left out.

@@ -26,7 +26,7 @@ pub struct ProviderSpec {
     /// Size of the instance. Cannot be changed on a running instance.
     #[serde(default)]
     pub machine_type: String,
-    /// Resources that its Node reports. Cannot be changed on a running instance.
+    /// Resources that the Node reports. Cannot be changed on a running instance.
     #[serde(default)]
     pub node_capacity: NodeCapacity,
     /// Tags of the resources of an instance. Changed on a running instance by an update.
@@ -197,15 +197,15 @@ pub struct Capacity {
 pub struct KubeletSpec {
     /// Whether and how it joins.
     pub join: Join,
-    /// It spells its provider id in capitals.
+    /// The Node spells its provider id in capitals.
     pub capitals: bool,
-    /// It says NotReady when this long has passed since it joined.
+    /// The Node is NotReady from this time after its registration.
     pub not_ready_after: Option<GoDuration>,
     /// It says Ready again when this long has passed since it said NotReady.
     pub ready_again_after: Option<GoDuration>,
     /// How long pods take to end; never longer than their grace. Left out: the whole grace.
     pub pod_shutdown: Option<GoDuration>,
-    /// What becomes of pods that are deleted.
+    /// How pods end after their deletion.
     pub pods: PodBehaviour,
 }
 
@@ -222,11 +222,11 @@ pub enum Join {
     ForeignToken,
 }
 
-/// What becomes of pods that are deleted.
+/// How pods end after their deletion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PodBehaviour {
-    /// They end within their grace.
+    /// Pods end within their grace period.
     #[default]
     Normal,
     /// They never end.

@@ -149,26 +149,26 @@ fn certainties() -> String {
 fn page() -> String {
     format!(
         "# What follows from a failure, and the states of a Machine\n\n\
-         *For operators and driver authors.* The [states](#states-of-a-machine) are at the end.\n\
-         Drawn from `server/lifecycle/src/retry/table.rs`, which is what the core decides by; the same table\n\
-         stands in the comments of the contract. To draw it anew: `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n\
-         \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
-         driver, an hour at most, replaces such a wait, and a change of the class or of its secret ends it. So does another\n\
-         process of the driver for a Machine after INTERNAL or UNIMPLEMENTED, once for each process. For a pool,\n\
-         `failureDomains`, version and bootstrap data count as its class does and, once the driver refused a request, `replicas`. Only the core\n\
-         retries a mutation; \"Retries\" in `driver.proto` says which calls a driver may repeat. The last column is `status.waitingFor.reason` of the\n\
-         Machine, and the column `WAITING` of `kubectl get machines`.\n\n\
-         A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer, or the\n\
-         core knows more than its answer says. All other words in the table are values of `MachineErrorReason` in the contract.\n\n\
+         *For operators and driver authors.* The table says what the core does after each failure. [How a failed Machine is\n\
+         replaced](#certainty-and-replacement) and the [states of a Machine](#states-of-a-machine) follow.\n\n\
+         \"5 s to 3 min\" means: the core waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of\n\
+         the driver, an hour at most, replaces such a wait, and a change of the class or of its secret ends it. After INTERNAL or\n\
+         UNIMPLEMENTED a new process of the driver ends it too, once for each process. A pool also tries again when\n\
+         `failureDomains`, version or bootstrap data change and, if the driver refused a request, `replicas`. Only the core\n\
+         retries a mutation; \"Retries\" in `driver.proto` says which calls a driver may repeat. The last column is\n\
+         `status.waitingFor.reason` of the Machine (column `WAITING` of `kubectl get machines`).\n\n\
+         Codes come from the driver. The core itself makes the `CORE_*` words: no driver answered, or the core knows more than\n\
+         the answer says. All other words are values of `MachineErrorReason` in the contract.\n\n\
          {}\n\
-         A failure says as well what it left behind:\n\n{}\n\
-         A Machine whose creation timeout passes is Failed whatever it waits for, and a Machine that is deleted is deleted:\n\
-         both ask the driver first what is there.\n\n\
-         A MachineSet or a pool replaces a Failed Machine with the same pauses as after `CORE_LOST` if that failed before it had run\n\
-         for 10 min, as the ones before it did: `status.replacementRetry` counts them. It is forgotten once a Machine that was made since has run for 10 min.\n\
-         A Machine that is deleted by hand is replaced at once.\n\n\
+         ## Certainty and replacement\n\n\
+         A failure also says what it left behind:\n\n{}\n\
+         A Machine whose creation timeout passes is Failed whatever it waits for, and a deletion begins whatever the Machine\n\
+         waits for: both ask the driver first what is there.\n\n\
+         A MachineSet or a pool replaces a Failed Machine immediately if it had run for 10 min. Otherwise the pauses after\n\
+         `CORE_LOST` apply, as long as Machines fail in turn: `status.replacementRetry` counts them until a new Machine has run\n\
+         for 10 min. A Machine that is deleted by hand is replaced immediately.\n\n\
          ## States of a Machine\n\n\
-         Drawn from `server/lifecycle/src/machine/diagram.rs`; every pass of a debug build checks itself against the same table.\n\n\
+         Every pass of a debug build checks itself against this diagram (`server/lifecycle/src/machine/diagram.rs`).\n\n\
          ```mermaid\n{}```\n",
         table(),
         certainties(),
