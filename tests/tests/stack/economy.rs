@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -10,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
-use ostler_api::{MachineClass, MachineDeployment};
+use ostler_api::{MachineClass, MachineDeployment, MachinePool};
 use ostler_sessions::Rate;
 use ostler_tests::objects::{class, gone, in_phase, machine, waits_for};
 use ostler_tests::world::{Setup, World};
@@ -210,6 +211,117 @@ async fn the_life_of_a_machine_costs_twelve_writes_with_its_events_initialized_o
         assert_eq!((up.0 - before.0, up.1 - before.1), (6.0, 1.0), "{of_class}");
         assert_eq!((down.0 - up.0, down.1 - up.1), (4.0, 1.0), "{of_class}");
     }
+    world.stop().await;
+}
+
+/// The writes of the core: `Kind verb`, and how many.
+fn written(world: &World) -> BTreeMap<String, u32> {
+    let mut written = BTreeMap::new();
+    for line in world.metrics().lines() {
+        let Some(rest) = line.strip_prefix("ostler_api_writes_total{kind=\"") else { continue };
+        let mut parts = rest.split('"');
+        let (kind, verb) = (parts.next().unwrap(), parts.nth(1).unwrap());
+        let count: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
+        *written.entry(format!("{kind} {verb}")).or_default() += count;
+    }
+    written
+}
+
+/// What a change of a user makes the core write, once nothing else follows from it.
+async fn written_after(world: &World, change: impl Future<Output = ()>) -> Vec<(String, u32)> {
+    let before = written(world);
+    change.await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let more = |(write, count): (String, u32)| {
+        let more = count - before.get(&write).copied().unwrap_or_default();
+        (more > 0).then_some((write, more))
+    };
+    written(world).into_iter().filter_map(more).collect()
+}
+
+async fn patch_fleet(world: &World, patch: Value) {
+    let api = Api::<MachineDeployment>::default_namespaced(world.client());
+    api.patch("fleet", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+fn counts(expected: &[(&str, u32)]) -> Vec<(String, u32)> {
+    expected.iter().map(|(write, count)| ((*write).to_owned(), *count)).collect()
+}
+
+/// ARCHITECTURE.md has these numbers.
+#[tokio::test(start_paused = true)]
+async fn a_scale_up_a_scale_down_and_a_rollout_step_have_their_writes() {
+    let world = world().await;
+    let mut one = deployment();
+    one["spec"]["replicas"] = json!(1);
+    world.apply::<MachineDeployment>(one).await;
+    crate::pools::rest().await;
+
+    let scaled = json!({ "spec": { "replicas": 2 } });
+    let up = [
+        ("Machine create", 1),
+        ("Machine patch", 2),
+        ("Machine patch_status", 1),
+        ("MachineDeployment patch_status", 4),
+        ("MachineSet patch", 1),
+        ("MachineSet patch_status", 3),
+        ("Node patch", 1),
+        ("Secret create", 1),
+        ("Secret delete", 1),
+    ];
+    assert_eq!(written_after(&world, patch_fleet(&world, scaled)).await, counts(&up));
+
+    let scaled = json!({ "spec": { "replicas": 1 } });
+    let down = [
+        ("Machine delete", 1),
+        ("Machine patch", 1),
+        ("Machine patch_status", 1),
+        ("MachineDeployment patch_status", 3),
+        ("MachineSet patch", 1),
+        ("MachineSet patch_status", 3),
+        ("Node delete", 1),
+        ("Node patch", 1),
+    ];
+    assert_eq!(written_after(&world, patch_fleet(&world, scaled)).await, counts(&down));
+
+    let template = json!({ "metadata": { "labels": { "app": "fleet", "new": "yes" } } });
+    let edited = json!({ "spec": { "template": template } });
+    let rolled = [
+        ("Machine create", 1),
+        ("Machine delete", 1),
+        ("Machine patch", 3),
+        ("Machine patch_status", 2),
+        ("MachineDeployment patch", 1),
+        ("MachineDeployment patch_status", 6),
+        ("MachineSet create", 1),
+        ("MachineSet patch", 3),
+        ("MachineSet patch_status", 6),
+        ("Node delete", 1),
+        ("Node patch", 5),
+        ("Secret create", 1),
+        ("Secret delete", 1),
+    ];
+    assert_eq!(written_after(&world, patch_fleet(&world, edited)).await, counts(&rolled));
+    world.stop().await;
+}
+
+/// ARCHITECTURE.md has these numbers.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_scales_in_by_one_has_its_writes() {
+    let world = crate::pools::start().await;
+    world.apply::<MachinePool>(crate::pools::pool("p", 2)).await;
+    crate::pools::until_runs(&world, 2).await;
+    crate::pools::rest().await;
+    let down = [
+        ("Machine delete", 1),
+        ("Machine patch", 2),
+        ("Machine patch_status", 1),
+        ("MachinePool patch_status", 6),
+        ("Node delete", 1),
+        ("Node patch", 1),
+    ];
+    let scaled = crate::pools::scale(&world, 1);
+    assert_eq!(written_after(&world, scaled).await, counts(&down));
     world.stop().await;
 }
 
