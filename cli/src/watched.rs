@@ -130,6 +130,7 @@ fn lack(plural: &str, error: &Error) -> String {
 mod tests {
     use kube::core::Status;
     use ostler_api::MachinePool;
+    use ostler_api::machine_pool::MachinePoolSpec;
 
     use super::*;
 
@@ -152,7 +153,7 @@ mod tests {
             assert!(!seen.take(Err(refused(code))), "the same is no news");
             assert_eq!(seen.lack(), Some(said));
         }
-        let pool = MachinePool::new("p", Default::default());
+        let pool = MachinePool::new("p", MachinePoolSpec::default());
         for event in [Event::Init, Event::InitApply(pool), Event::InitDone] {
             seen.take(Ok(event));
         }

@@ -61,7 +61,9 @@ impl Hub {
         let (sender, snapshots) = watch::channel(Arc::default());
         let end = CancellationToken::new();
         let (source, ended) = (Arc::clone(&self.source), end.clone());
-        tokio::spawn(async move { ended.run_until_cancelled(follow(&source, sender)).await });
+        tokio::spawn(
+            async move { ended.run_until_cancelled(Box::pin(follow(&source, sender))).await },
+        );
         let new = Arc::new(Live { snapshots, _end: end.drop_guard() });
         *live = Arc::downgrade(&new);
         new

@@ -132,7 +132,9 @@ impl Objects {
             *phases.entry(phase(machine)).or_default() += 1;
         }
         let mut waits = waits::grouped(machines());
-        waits.iter_mut().for_each(|it| it.message = it.message.as_deref().map(terminal::line));
+        for it in &mut waits {
+            it.message = it.message.as_deref().map(terminal::line);
+        }
         let known = around.map(|it| it.known.as_ref());
         let head = Head {
             cluster: source.cluster.clone(),
@@ -320,7 +322,9 @@ pub(super) fn update(before: Option<&Snapshot>, after: &Snapshot) -> Option<Stri
 mod tests {
     use kube::runtime::watcher::Event;
     use ostler_dial::cluster;
-    use ostler_proto::v1alpha1::{ListOrphansResponse, ListSessionsResponse};
+    use ostler_proto::v1alpha1::{
+        ListOperationsResponse, ListOrphansResponse, ListSessionsResponse,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -391,7 +395,7 @@ mod tests {
             ..Default::default()
         };
         let sessions = ListSessionsResponse { sessions: vec![session], ..Default::default() };
-        Known { sessions, operations: Default::default(), orphans }
+        Known { sessions, operations: ListOperationsResponse::default(), orphans }
     }
 
     fn around(known: Result<Known, String>) -> Around {
