@@ -251,6 +251,81 @@ const DEFECTS: &[Defect] = &[
         )],
     },
     Defect {
+        what: "calls an outage a defect of its own",
+        check: "status/cloud-away",
+        changes: &[(
+            "ostler_driver.py",
+            "Failed(\"UNAVAILABLE\", \"NO_ANSWER\"",
+            "Failed(\"INTERNAL\", \"NO_ANSWER\"",
+        )],
+    },
+    Defect {
+        what: "wants to be asked again a day after an outage",
+        check: "status/cloud-away",
+        changes: &[
+            (
+                "ostler_driver.py",
+                "does not answer\", \"UNKNOWN\")",
+                "does not answer\", \"UNKNOWN\", retry_after=datetime.timedelta(days=1))",
+            ),
+            ("ostler_driver.py", "import contextlib, os", "import contextlib, datetime, os"),
+        ],
+    },
+    Defect {
+        what: "finds by the beginning of the name",
+        check: "create/prefix-name",
+        changes: &[(
+            "driver.py",
+            "    rows = cloud.find(identity(x))\n",
+            "    rows = cloud.find(identity(x)) or cloud.sql(\"SELECT * FROM instance WHERE name LIKE :name || '%' LIMIT 1\", identity(x))\n",
+        )],
+    },
+    Defect {
+        what: "loses what is not ASCII in a tag",
+        check: "create/request-tags",
+        changes: &[(
+            "driver.py",
+            "{**spec[\"tags\"], **x.request.tags}",
+            "{key: tag.encode(\"ascii\", \"ignore\").decode() for key, tag in {**spec[\"tags\"], **x.request.tags}.items()}",
+        )],
+    },
+    Defect {
+        what: "keeps user data in a tag",
+        check: "secret/not-in-tags",
+        changes: &[(
+            "driver.py",
+            "{**spec[\"tags\"], **x.request.tags}",
+            "{**spec[\"tags\"], **x.request.tags, \"user-data\": x.request.bootstrap.user_data.decode()}",
+        )],
+    },
+    Defect {
+        what: "initializes again each time",
+        check: "initialize/once",
+        changes: &[(
+            "driver.py",
+            "(row := need(x))[\"initialized\"] or cloud.change(row,",
+            "cloud.change(need(x),",
+        )],
+    },
+    Defect {
+        what: "says when it was",
+        check: "status/same-message",
+        changes: &[(
+            "driver.py",
+            "\"there is no such instance\")",
+            "f\"there is no such instance at {time.time()}\")",
+        )],
+    },
+    Defect {
+        what: "does not tell that it updates",
+        check: "unary/kinds-told",
+        changes: &[(
+            "ostler_driver.py",
+            "                self.info.operation_kinds.append(o.OperationKind.Value(kind))\n",
+            "                word == \"UPDATE_MACHINE\" or self.info.operation_kinds.append(o.OperationKind.Value(kind))\n",
+        )],
+    },
+    Defect {
         what: "an unknown instance is INTERNAL",
         check: "status/absent",
         changes: &[("driver.py", NOT_FOUND, "raise ValueError()")],

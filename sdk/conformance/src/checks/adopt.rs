@@ -41,7 +41,11 @@ pub(super) async fn zone(bench: &Bench) -> Outcome {
     for zone in zones.iter().take(2) {
         let made = driver.ask(bench.machine().create_in(zone)).await?.machine()?;
         let came = probe.instance(&made.provider_id).await?.zone;
-        ensure(came == *zone, format_args!("{} in zone {zone}", made.provider_id), came)?;
+        ensure(
+            came == *zone,
+            format_args!("{} in zone {zone}", made.provider_id),
+            format_args!("zone {came:?}"),
+        )?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -138,6 +138,8 @@ impl Way {
             return Err(io::Error::other("lost, as asked"));
         }
         let (mut head, body) = answer.into_parts();
+        // Of a length that is told a reader misses the rest.
+        head.headers.remove(TRANSFER_ENCODING);
         head.headers.insert(CONTENT_LENGTH, body.len().into());
         let half = body.slice(..body.len() / 2);
         let breaks = async {

@@ -21,6 +21,8 @@ use crate::outcome::{Failure, NotPassed, Outcome, ensure, failed};
 const TIME: Duration = Duration::from_secs(5);
 /// The same if an answer never comes: it has to end by then.
 const SHORT: Duration = Duration::from_secs(1);
+/// For the way: an adapter ends an operation 10 s after its time, and the driver works on.
+const LATE: Duration = Duration::from_secs(5);
 /// In a list, to have pages if the cloud's are small.
 const LISTED: usize = 3;
 
@@ -143,6 +145,8 @@ impl<'a> Stage<'a> {
             return Ok(seen);
         };
         again.transpose()?;
+        let late = format!("an answer within {:?}, which is its time and {LATE:?}", time + LATE);
+        ensure(!hangs || answer.took <= time + LATE, late, format_args!("{:?}", answer.took))?;
         self.hides_secrets(&machine, &answer)?;
         let new: Vec<_> = self.untagged().await.difference(&untagged).cloned().collect();
         let expected = "no instance, disk or other part without the identity of its machine";
