@@ -46,7 +46,7 @@ pub(crate) struct Waits {
     pub(crate) since: Option<Timestamp>,
     /// The message of that machine.
     pub(crate) message: Option<String>,
-    /// What a person can do about it.
+    /// The hint for a person.
     pub(crate) hint: Option<&'static str>,
 }
 

@@ -50,7 +50,7 @@ enum State {
     Reading,
     /// All objects are known.
     Known,
-    /// It was interrupted, and goes on by itself when it can.
+    /// The watch was interrupted, and resumes without help.
     Lacks(String),
 }
 

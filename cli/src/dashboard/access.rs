@@ -1,4 +1,4 @@
-//! Who may read the page: who shows its token, by a name of this computer.
+//! Access to the page: a request needs the token, and a Host that is a name of this computer.
 
 use std::net::IpAddr;
 

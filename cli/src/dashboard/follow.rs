@@ -39,7 +39,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// The last snapshot, as one that is new, and those that come.
+    /// The last snapshot as if it were new, then every later snapshot.
     pub(super) fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();

@@ -1,4 +1,4 @@
-//! What a page shows, and what of it is new. Pure.
+//! The content of the page, and the difference to the last content. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ struct Head {
 struct Fleet {
     #[serde(flatten)]
     group: Group,
-    /// All its machines, and those of them that are not up to date.
+    /// All machines of the group, and its machines that are not up to date.
     all: i32,
     old: i32,
     /// The limits of a rollout: how many machines there may be, and how many available ones there are to be.
@@ -187,7 +187,7 @@ impl Objects {
         namespaces.into_iter().filter_map(|it| leases.unserved(it, now)).collect()
     }
 
-    /// Those that are not as wanted first.
+    /// Groups that are not as wanted come first.
     fn fleet(&self) -> Vec<Fleet> {
         let deployments = self.deployments.objects.values().map(Fleet::of_deployment);
         let sets = self.sets.objects.values().filter_map(Fleet::of_set);

@@ -42,7 +42,7 @@ pub(super) struct Row {
     /// When its deletion began.
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<i64>,
-    /// Those that ended, and the one that is being done: it has no end.
+    /// Steps that ended, and the current step, which has no end.
     steps: Vec<Span>,
     /// What it waits for; the API keeps no earlier waits.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use crate::table::{Table, span};
 #[serde(rename_all = "camelCase")]
 pub(super) struct Model {
     hash: String,
-    /// Whether it is the one that all instances are to have.
+    /// Whether all instances are to have this model.
     current: bool,
     class: String,
     version: String,
@@ -22,7 +22,7 @@ pub(super) struct Model {
     newest: Option<Timestamp>,
 }
 
-/// All of them, the current one last.
+/// All models, the current model last.
 pub(super) fn of(pool: &MachinePool, machines: &[Machine]) -> Vec<Model> {
     let hash =
         |it: Option<&ostler_api::SpecDigest>| it.map(ToString::to_string).unwrap_or_default();

@@ -28,7 +28,7 @@ enum Question {
     Instances,
     /// Everything that costs money: instances, disks, network cards
     Resources,
-    /// Some zones: this cloud has all that it is asked for
+    /// Some zones: this cloud has every zone
     Zones,
     /// A number that grows with every change of the cloud
     JournalLength,

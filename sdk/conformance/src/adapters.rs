@@ -1,4 +1,4 @@
-//! Which checks say nothing of a unary driver: what its adapter does for it.
+//! Checks that say nothing about a unary driver, since its adapter does the work.
 
 /// What the adapter does for a unary driver, and its own tests check. The pages of `list/pages` are its work, too; that none
 /// of many machines is left out is for the driver.
@@ -18,7 +18,7 @@ pub(crate) const ADAPTERS: &[&str] = &[
 
 /// Whether a check is about the session, so that of a unary driver it says nothing.
 pub(crate) fn is_of_the_stream(name: &str) -> bool {
-    // Which operations it has, and that it ends on SIGTERM, is for the driver itself to say.
+    // The driver itself declares its operations, and ends on SIGTERM.
     let own = ["session/kinds-honest", "session/drain-driver"].contains(&name);
     (name.starts_with("session/") && !own) || ADAPTERS.contains(&name)
 }

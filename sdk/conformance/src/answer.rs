@@ -22,7 +22,7 @@ use crate::outcome::{NotPassed, Outcome, ensure, failed};
 pub(crate) struct Answer {
     pub(crate) title: String,
     pub(crate) completed: OperationCompleted,
-    /// Those since the last one with index 0.
+    /// Pages since the last page with index 0.
     pub(crate) pages: Vec<OperationPage>,
     /// From the sending to the completion.
     pub(crate) took: Duration,
@@ -102,7 +102,7 @@ impl Answer {
         (passes && !own).then_some(error)
     }
 
-    /// The error, which must have one of these codes.
+    /// The error; its code must be one of `codes`.
     pub(crate) fn error_of(&self, codes: &[MachineErrorCode]) -> Outcome<OperationError> {
         let names: Vec<&str> = codes.iter().map(|code| code_name(*code)).collect();
         let expected = names.join(" or ");
@@ -133,7 +133,7 @@ impl Answer {
         Ok(error)
     }
 
-    /// The result of a deletion, which must be this one.
+    /// The result of a deletion; it must equal `wanted`.
     pub(crate) fn deletion(&self, expected: DeletionOutcome) -> Outcome<DeleteMachineResponse> {
         let result = self.result()?;
         let Response::DeleteMachine(response) = result else {

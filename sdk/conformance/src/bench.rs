@@ -1,4 +1,4 @@
-//! Where one check works: its harness, its cluster, its machines, and what it did.
+//! The bench of a check: its harness, cluster, machines and steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -61,7 +61,7 @@ struct Facts {
     made: BTreeMap<Key, Machine>,
     /// Pools that a group may have been made for.
     pools: BTreeMap<Key, Pool>,
-    /// Those that are gone.
+    /// Machines that are gone.
     deleted: BTreeSet<Key>,
     /// By cluster and class: what may show an instance.
     lists: BTreeMap<Key, Operation>,
@@ -132,7 +132,7 @@ impl Bench {
         self.published("good", &self.options().class)
     }
 
-    /// The class that takes time, or the one that works.
+    /// The slow class, or the good class.
     pub(crate) fn slow_class(&self) -> ObjectRevision {
         let class = self.options().slow_class.as_ref();
         class.map_or_else(|| self.class(), |class| self.published("slow", class))
@@ -278,7 +278,7 @@ impl Bench {
     }
 
     /// By which class something is deleted and looked for: the one of the options that it is made of, since that says
-    /// where it is. In place of those that are refused, the one that works.
+    /// where it is. The good class in place of refused classes.
     fn class_of(&self, operation: &Operation) -> ObjectRevision {
         let facts = self.facts.lock();
         let classes = PLACES.iter().filter_map(|label| facts.classes.get(label));
@@ -311,7 +311,7 @@ impl Bench {
                 let known = (uid.clone(), class.name.clone());
                 let pool = Pool::new(name, &cluster_id, &class);
                 let mut facts = self.facts.lock();
-                // One that another cluster asks for keeps its own, which has its group.
+                // A pool of another cluster keeps its own id, which its group has.
                 if !previous.is_empty() || !facts.pools.contains_key(&known) {
                     facts.pools.insert(known, Pool { uid, previous, ..pool });
                 }

@@ -12,7 +12,7 @@ use crate::outcome::{NotPassed, Outcome, not_offered, skipped};
 /// A list of more records goes in pages.
 pub(crate) const PAGE: usize = 500;
 
-/// What a check needs for itself.
+/// The needs of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// A session, shared with other checks.
@@ -41,7 +41,7 @@ impl Needs {
 pub(crate) enum Gate {
     /// Instances may be made.
     Creates,
-    /// The driver says that it can.
+    /// The driver declares the ability.
     Capability(DriverCapability),
     /// The driver says that it has the operation.
     Kind(OperationKind),
@@ -65,7 +65,7 @@ pub(crate) enum Gate {
     Probe,
 }
 
-/// One rule and how it is checked.
+/// A rule, and its check.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     /// `group/name`.

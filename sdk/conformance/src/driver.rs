@@ -20,7 +20,7 @@ use crate::outcome::{Outcome, ensure, failed};
 
 /// For an operation that changes things, unless a check says.
 const MUTATION: Duration = Duration::from_mins(1);
-/// For one that reads.
+/// For an operation that reads.
 const READ: Duration = Duration::from_secs(20);
 /// As the contract says.
 pub(crate) const ACCEPT: Duration = Duration::from_secs(15);
@@ -261,8 +261,8 @@ impl<'a> Driver<'a> {
 }
 
 impl Asked<'_> {
-    /// Waits until the driver says that it has the operation; how long that took. It is asked by heartbeats,
-    /// so that it says so soon.
+    /// Waits until the driver says that it has the operation; how long that took. Heartbeats ask the driver, so that
+    /// the answer comes soon.
     pub(crate) async fn accepted(&self) -> Outcome<Duration> {
         let id = &self.operation.operation_id;
         let accepted = self.session.log.find(self.from, |entry| {

@@ -63,7 +63,7 @@ impl RunSetup {
     }
 }
 
-/// One core and one driver process. Both end with the value.
+/// A core and a driver process. Both end with the value.
 #[derive(Debug)]
 pub(crate) struct Harness {
     pub(crate) setup: Arc<RunSetup>,
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process ended.
     pub(crate) fn exited(&self) -> Option<String> {
         match self {
             Self::Command(process) => process.exited(),
@@ -196,7 +196,7 @@ impl Harness {
         self.driver.lock().as_ref().and_then(|running| running.exited())
     }
 
-    /// Forgets the process, so that the next use starts another. It is killed if it still runs.
+    /// Forgets the process, so that the next use starts another. Kills the process if it still runs.
     pub(crate) fn forget_process(&self) {
         if let Some(running) = self.driver.lock().take() {
             running.kill();

@@ -20,7 +20,7 @@ pub(crate) struct Machine {
     pub(crate) class: ObjectRevision,
     pub(crate) user_data: Option<Vec<u8>>,
     pub(crate) adopt_by_name: bool,
-    /// Ids that its cluster had before.
+    /// Earlier ids of the cluster.
     pub(crate) previous: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Machine {
         Self { cluster_id: cluster_id.to_owned(), ..self.clone() }
     }
 
-    /// The same, after its cluster got another id and was told which one it had.
+    /// The same machine after the cluster id changed; the driver gets the earlier id, too.
     pub(crate) fn moved(&self) -> Self {
         let cluster_id = format!("{}-now", self.cluster_id);
         Self { cluster_id, previous: vec![self.cluster_id.clone()], ..self.clone() }

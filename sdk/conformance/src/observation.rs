@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     NoDeadline,
     /// Sizes of frames, messages, checkpoints, ids.
     Limits,
-    /// Reasons that contradict neither their type nor their code.
+    /// Reasons in agreement with type and code.
     Reasons,
     /// Secrets only for operations in flight.
     SecretScope,
@@ -26,7 +26,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// The check whose rule it is.
+    /// The check of the rule.
     pub(crate) fn check(self) -> &'static str {
         match self {
             Self::HelloFirst => "session/hello-first",

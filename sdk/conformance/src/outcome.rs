@@ -12,7 +12,7 @@ pub enum Tier {
     Must,
     /// Every driver that offers the capability keeps it.
     Capability,
-    /// A driver that breaks it works, worse.
+    /// A driver that breaks the rule still works, but worse.
     Should,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     pub(crate) user_data: Vec<u8>,
     /// Where its instances may be; empty: where the class says.
     pub(crate) zones: Vec<String>,
-    /// Ids that its cluster had before.
+    /// Earlier ids of the cluster.
     pub(crate) previous: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Group {
         ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))
     }
 
-    /// One of its instances.
+    /// An instance of the pool.
     pub(crate) fn machine(&self, id: &str) -> Outcome<&PoolMachineRecord> {
         let found = self.machines.iter().find(|it| id_of(it) == id);
         found.ok_or_else(|| failed(format_args!("instance {id} in the group"), "it is not there"))
@@ -68,7 +68,7 @@ impl Pool {
         Self { cluster_id: cluster_id.to_owned(), ..self.clone() }
     }
 
-    /// The same, after its cluster got another id and was told which one it had.
+    /// The same pool after the cluster id changed; the driver gets the earlier id, too.
     pub(crate) fn moved(&self) -> Self {
         let cluster_id = format!("{}-now", self.cluster_id);
         Self { cluster_id, previous: vec![self.cluster_id.clone()], ..self.clone() }

@@ -16,7 +16,7 @@ use crate::outcome::{NotPassed, Outcome, failed, skipped};
 /// The command.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
-    /// Which flag gave it.
+    /// The flag that named the probe.
     flag: &'static str,
     command: String,
     limit: Duration,
@@ -142,7 +142,7 @@ impl Probe {
         })
     }
 
-    /// Runs it with these words; what it prints.
+    /// Runs the probe with these arguments, and returns its output.
     pub(crate) async fn run(&self, words: &str) -> Outcome<String> {
         let flag = self.flag;
         let output = Command::new("sh")

@@ -122,7 +122,7 @@ impl Process {
         self.tree.kill();
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the process ended.
     pub(crate) fn exited(&self) -> Option<String> {
         self.exit.borrow().clone()
     }
@@ -147,7 +147,7 @@ fn shell(keeper: &Keeper, command: &str) -> Command {
     let script = if assigns || execs || command.contains(SHELL) {
         command.to_owned()
     } else {
-        // So that signals reach the driver itself.
+        // Signals have to reach the driver, not a shell.
         format!("exec {command}")
     };
     let mut shell = keeper.command("sh");
@@ -162,7 +162,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
     let Some(stream) = stream else { return };
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
-    // One that is longer is more lines than one.
+    // A longer line is split.
     let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
     while (&mut reader).take(most).read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
         output.add(String::from_utf8_lossy(&line).trim_end().to_owned());

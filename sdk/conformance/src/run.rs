@@ -27,7 +27,7 @@ use crate::process::Process;
 use crate::report::{DriverName, Report};
 use crate::verdict::{CheckResult, Finding, Verdict};
 
-/// For one check, whatever it waits for.
+/// The limit of one check, with all its waits.
 const CHECK: Duration = Duration::from_mins(4);
 /// And so much longer for each instance of `--many`, if the check makes them.
 const EACH: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         Runner { setup, shared, hello, made: Mutex::default(), untagged: BTreeSet::new() };
     runner.untagged = runner.untagged_parts().await;
     let mut results: Vec<CheckResult> = runner.other_provider().into_iter().collect();
-    // Those that take the cloud away come last, one by one: nothing else works then.
+    // Checks that take the cloud away come last, one after another: nothing else works without a cloud.
     let (alone, beside): (Vec<_>, Vec<_>) =
         wanted.iter().enumerate().partition(|(_, check)| check.needs.is_alone());
     let mut done: Vec<(usize, Done)> = Vec::new();
@@ -225,7 +225,7 @@ struct Runner {
     untagged: BTreeSet<String>,
 }
 
-/// A check that was done, and what it left behind.
+/// A finished check, and its leftovers.
 struct Done {
     result: CheckResult,
     left: Vec<String>,

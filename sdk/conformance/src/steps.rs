@@ -1,4 +1,4 @@
-//! What a check did, for the one who reads why it failed.
+//! The steps of a check, for a reader of a failure.
 
 use std::collections::VecDeque;
 

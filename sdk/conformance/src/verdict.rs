@@ -1,4 +1,4 @@
-//! What came out of one check.
+//! The verdict of a check.
 
 use std::time::Duration;
 

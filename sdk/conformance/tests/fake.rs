@@ -64,7 +64,7 @@ fn secret(name: &str) -> SecretManifest {
     SecretManifest::read(&file(name)).unwrap()
 }
 
-/// Processes come and go, the cloud stays. `control`: what goes wrong in it.
+/// Processes come and go, the cloud stays. `control`: the file with the faults of the cloud.
 fn fake(control: Option<PathBuf>) -> Target {
     let cloud = Cloud::in_memory(Clock::system());
     Target::InProcess(Arc::new(move |invitation| {
@@ -96,7 +96,7 @@ fn options(parallel: usize) -> Options {
     }
 }
 
-/// These checks, with a cloud that has these faults.
+/// Runs `checks` on a cloud with `faults`.
 async fn with_faults(faults: serde_json::Value, options: Options) -> Report {
     let directory = tempfile::tempdir().unwrap();
     let control = directory.path().join("control");

@@ -11,14 +11,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// An instance. It is tagged in the write that makes it.
+/// An instance. The write that makes an instance tags it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Server {
     pub(crate) id: String,
     pub(crate) cluster: String,
     pub(crate) uid: String,
     pub(crate) name: String,
-    /// What it was made from.
+    /// The spec of the instance.
     pub(crate) spec: crate::Spec,
     pub(crate) tags: BTreeMap<String, String>,
     /// In base64.
@@ -46,7 +46,7 @@ pub(crate) fn encoded(user_data: &[u8]) -> String {
     STANDARD.encode(user_data)
 }
 
-/// What the cloud answers, alone, and what that changed.
+/// The answer of the cloud, and the change.
 pub(crate) fn ask<T>(act: impl FnOnce(&mut Cloud) -> T) -> io::Result<T> {
     open(|cloud| {
         if cloud.left == Some(0) {

@@ -165,7 +165,7 @@ impl Driver for Example {
         })??;
         tokio::select! {
             () = tokio::time::sleep(boots_for) => Ok(instance.power_state(PowerState::Running)),
-            // It exists, however this ends.
+            // The instance exists, whatever follows.
             () = ctx.cancelled() => Err(DriverError::canceled("the instance still boots").partial()),
         }
     }

@@ -27,7 +27,7 @@ pub struct Plan {
     pub awaited: bool,
     /// The decision about the stored copy.
     pub keep: Keep,
-    /// The patch of its status; `None`: that says already what it has to.
+    /// The patch of the status; `None`: no change.
     pub status: Option<Value>,
 }
 

@@ -68,7 +68,7 @@ pub struct ClassFacts {
     pub max_parallel: MaxParallel,
     /// Whether a Machine is replaced as soon as the end of its instance is announced.
     pub drain_on_notice: bool,
-    /// `namespace/name` of the secrets that it names.
+    /// `namespace/name` of the named secrets.
     pub secrets: Vec<String>,
     /// Whether a user paused the Machines of the class.
     pub paused: bool,

@@ -38,17 +38,17 @@ pub struct Snapshot {
     pub used: bool,
     /// The class with its credentials; `None` while a part is missing.
     pub known: Option<LastKnown>,
-    /// What is kept of it.
+    /// The copy in the Secret of the class.
     pub kept: Option<Kept>,
     /// The revisions that creations without a known outcome were begun with.
     pub open: BTreeSet<Revision>,
     /// Its secrets.
     pub secret: SecretView,
-    /// The driver that serves it.
+    /// The driver of its provider.
     pub driver: DriverView,
     /// The providers whose drivers are connected.
     pub connected: Vec<String>,
-    /// What the driver says of it.
+    /// The driver's review of the class.
     pub review: ReviewView,
     /// What an operator sets.
     pub settings: Settings,

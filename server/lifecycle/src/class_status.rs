@@ -98,7 +98,7 @@ fn verdict(class: &ClassFacts, snap: &Snapshot) -> Verdict {
     }
 }
 
-/// The providers that there are, for one who mistyped theirs.
+/// The connected providers, for a user who mistyped the provider.
 fn connected(providers: &[String]) -> String {
     if providers.is_empty() {
         return "none of another provider is".to_owned();

@@ -3,7 +3,7 @@
 /// What to do with the finalizer of an object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Hold {
-    /// It is as it has to be.
+    /// No change.
     #[default]
     Keep,
     /// Put our finalizer on it.

@@ -13,7 +13,7 @@ pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
 }
 
-/// Whether its controller makes another one when it is deleted.
+/// Whether the controller replaces the Machine after its deletion.
 pub fn is_replaced(meta: &ObjectMeta) -> bool {
     let owners = [MACHINE_SET, MACHINE_POOL, MACHINE_RESERVE];
     controller(meta).is_some_and(|owner| owners.contains(&owner.kind.as_str()))

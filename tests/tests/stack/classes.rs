@@ -17,7 +17,7 @@ async fn edit(world: &World, patch: Value) {
     api.patch("c", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Waits until it says this of itself as it is now, and returns why.
+/// Waits until condition `Valid` of the current generation has this status, and returns its reason.
 async fn until_valid(world: &World, status: &'static str) -> String {
     let says = move |class: Option<&MachineClass>| {
         let generation = class.and_then(|class| class.metadata.generation);

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::drain::ground;
 use crate::{pools, sets};
 
-/// A world whose driver tells what happens in its cloud, with a machine that runs.
+/// A world with a running machine and a driver that reports events.
 async fn telling() -> (World, FakeDriver) {
     let mut world = World::start().await;
     let driver = tells(&mut world).await;
@@ -28,7 +28,7 @@ async fn telling() -> (World, FakeDriver) {
     (world, driver)
 }
 
-/// Another driver in place of the one that runs: it tells what happens in its cloud.
+/// Replaces the running driver by a driver that reports events.
 async fn tells(world: &mut World) -> FakeDriver {
     world.stop_driver().await;
     let driver = FakeDriver::new(world.cloud().clone());

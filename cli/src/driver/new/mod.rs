@@ -115,7 +115,7 @@ impl Language {
             Self::Typescript => (include_str!("typescript.md"), "node build/cloud.js", START),
         };
         let check = include_str!("check.md").replace("PROBE", probe).replace("START\n", start);
-        // It dials in by itself.
+        // The driver dials in without the adapter.
         let check = if self == Self::Rust { check.replace(" --unary", "") } else { check };
         page.replace("CHECK\n", &check)
     }

@@ -1,4 +1,4 @@
-//! Instances that were there before their machine, and the tags by which they are known.
+//! Instances older than their machine, and the tags for adoption.
 
 use ostler_proto::v1alpha1::MachineErrorCode;
 
@@ -8,7 +8,7 @@ use crate::outcome::{Outcome, ensure, not_offered};
 
 /// A tag that no driver makes by itself.
 const EXTRA: (&str, &str) = ("conformance-purpose", "of-the-request");
-/// An infrastructure may refuse it; it must not be another one.
+/// An infrastructure may refuse the name; the instance must not be another instance.
 const NOT_ASCII: (&str, &str) = ("conformance-purpose", "für Pferde");
 
 pub(super) async fn request_tags(bench: &Bench) -> Outcome {

@@ -95,7 +95,8 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
 /// The tag of an instance that is of a group, and so of no machine.
 const POOL_UID: &str = "ostler.dev/pool-uid";
 
-/// Every instance that was not there before carries its identity. Those of groups are of checks that run beside this one.
+/// Every instance that was not there before carries its identity. Group operations belong to checks that run at the
+/// same time.
 async fn all_tagged(driver: &Driver<'_>, probe: &Probe, before: &BTreeSet<String>) -> Outcome {
     let by_name = by_name::declared(&driver.session.hello);
     for seen in probe.instances().await? {
@@ -160,7 +161,7 @@ pub(super) async fn cancel(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// What a create said of what it left is what the list shows.
+/// The list shows the instance that the create reported.
 pub(super) async fn truthful(driver: &Driver<'_>, machine: &Machine, answer: &Answer) -> Outcome {
     let Ok(error) = answer.error("an error") else {
         return driver.has_one(machine).await.map(drop);

@@ -77,7 +77,7 @@ fn can_be_seen(driver: &Driver<'_>, answer: &Answer) -> Outcome {
     ))
 }
 
-/// Machines of this cluster and of another one, with their instances.
+/// Machines of this cluster and of another cluster, with instances.
 async fn others(bench: &Bench, driver: &Driver<'_>) -> Outcome<[(Machine, MachineRecord); 2]> {
     let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));
     let neighbour = bench.machine();

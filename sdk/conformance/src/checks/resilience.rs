@@ -64,7 +64,7 @@ fn retains(session: &Session) -> bool {
     session.hello.capabilities.contains(&DriverCapability::ResultRetention.into())
 }
 
-/// What the driver says that it holds of an operation.
+/// The driver's report on an operation that it holds.
 pub(super) fn held<'a>(session: &'a Session, asked: &Asked<'_>) -> Option<&'a HeldOperation> {
     let resume = session.hello.resume.as_ref()?;
     resume.operations.iter().find(|held| held.operation_id == asked.operation.operation_id)

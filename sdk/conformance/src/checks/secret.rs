@@ -56,7 +56,7 @@ async fn scope(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let plain = bench.publish("plain", &bench.options().class.content, None);
     bench.step("the class names no secret");
-    // What it answers without credentials is its own affair.
+    // Without credentials the driver may answer anything.
     driver.ask(list(&plain, bench.cluster_id())).await?;
     let calls = secret_calls(bench);
     let expected = "no GetSecret for a class that names no secret";

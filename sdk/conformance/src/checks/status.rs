@@ -222,7 +222,7 @@ async fn cloud_away(bench: &Bench) -> Outcome {
     let trouble = Trouble::away(bench).await?;
     for id in ["", &made.provider_id] {
         let answer = ask(&driver, machine.status(id)).await?;
-        // One that remembers it says nothing wrong.
+        // A driver that remembers the instance is right, too.
         if answer.machine().is_err() {
             goes_on(&answer)?;
         }

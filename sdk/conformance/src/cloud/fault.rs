@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// It is refused with this status, and nothing is done.
@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     Stale,
 }
 
-/// Those that every cloud may have. `Stale` is for clouds whose lists lag.
+/// Faults of every cloud. `Stale` is for clouds whose lists lag.
 pub(crate) const ALL: [Fault; 9] = [
     Fault::Lost,
     Fault::Refused(500),
@@ -65,7 +65,7 @@ impl FromStr for Fault {
     }
 }
 
-/// One fault at one request of one operation: `create 2 lost`.
+/// A fault at a request of an operation, such as `create 2 lost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// As in the name of its check.

@@ -204,7 +204,7 @@ async fn tunnel(request: Request<Incoming>) -> Answer {
 mod tests {
     use super::*;
 
-    /// A cloud that counts what it did, and says it.
+    /// A cloud that counts its changes, and returns the number.
     async fn cloud() -> (SocketAddr, Arc<parking_lot::Mutex<Vec<String>>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (address, done) = (listener.local_addr().unwrap(), Arc::default());

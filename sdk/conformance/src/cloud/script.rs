@@ -12,7 +12,7 @@ use super::fault::Fault;
 
 /// A request that meets a fault meets it again for so long: an SDK that repeats it at once sees the outage, too.
 const OUTAGE: Duration = Duration::from_secs(1);
-/// Requests of one operation that are remembered.
+/// How many requests of one operation the script remembers.
 const MOST: usize = 10_000;
 
 /// A request, without what differs from one try to the next.
@@ -24,7 +24,7 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
 }
 
-/// What the requests of one operation met.
+/// The faults that the requests of one operation met.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     pub(crate) requests: Vec<String>,
@@ -41,7 +41,7 @@ pub(crate) enum Turn {
     Answer(http::Response<Bytes>),
 }
 
-/// The plan for one operation, and what came of it.
+/// The plan for one operation, and its outcome.
 #[derive(Debug)]
 pub(crate) struct Script {
     now: Mutex<Now>,

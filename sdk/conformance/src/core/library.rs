@@ -9,7 +9,7 @@ use sha2::Digest as _;
 /// Calls that are remembered; no check makes a driver ask more often.
 const CALLS: usize = 100_000;
 
-/// What a class says at one revision.
+/// The content of a class at one revision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClassContent {
     pub(crate) provider_spec_json: String,
@@ -27,7 +27,7 @@ pub(crate) struct Call {
     pub(crate) wanted: ObjectRevision,
 }
 
-/// Which call it was.
+/// The name of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Class,

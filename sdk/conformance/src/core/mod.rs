@@ -97,7 +97,7 @@ impl Core {
         Ok(Self { address, state, arrivals: tokio::sync::Mutex::new(inbox), server })
     }
 
-    /// The classes and secrets that it serves.
+    /// The classes and secrets for the driver.
     pub(crate) fn library(&self) -> MutexGuard<'_, Library> {
         self.state.library.lock()
     }
@@ -125,7 +125,7 @@ impl Core {
             facts.provider.clone_from(&session.hello.provider);
             facts.current = Some(Arc::clone(session));
             for held in session.hello.resume.iter().flat_map(|resume| &resume.operations) {
-                // Of a core that restarted: it may not know for which class it was.
+                // After a restart of the core: the driver may not know the class of the operation.
                 facts.in_flight.entry(held.operation_id.clone()).or_default();
             }
         }

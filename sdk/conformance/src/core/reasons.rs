@@ -1,4 +1,4 @@
-//! Reasons that contradict what stands beside them.
+//! Reasons in contradiction to the fields beside them.
 
 use ostler_proto::v1alpha1::{
     MachineErrorCode as Code, MachineErrorReason as Reason, OperationError,

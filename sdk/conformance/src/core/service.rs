@@ -97,7 +97,7 @@ impl StreamingService<Inbound> for Register {
     }
 }
 
-/// Reads one stream to its end.
+/// Reads a stream to the end.
 async fn serve(
     state: &Arc<State>,
     mut frames: Streaming<Inbound>,

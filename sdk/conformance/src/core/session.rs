@@ -25,7 +25,7 @@ pub(super) type Outbox = mpsc::Sender<Result<Vec<u8>, Status>>;
 /// One stream of a driver, from its Hello on.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The id that Welcome gives it.
+    /// The session id of the Welcome.
     pub(crate) id: String,
     pub(crate) hello: Hello,
     /// When the Hello came.

@@ -6,7 +6,7 @@ use super::Report;
 use crate::outcome::Tier;
 use crate::verdict::{CheckResult, Finding, Verdict};
 
-/// One line; for a failure what helps to fix it.
+/// A line; a failure has more lines that help to fix the driver.
 pub(super) fn result(result: &CheckResult) -> String {
     let seconds = result.took.as_secs_f64();
     let tier = if result.tier == Tier::Must {
@@ -44,12 +44,13 @@ fn explain(text: &mut String, sentence: &str, finding: &Finding) {
     }
 }
 
-/// What a driver says of itself begins no line of the report. What else it may do to a terminal is escaped by who prints it.
+/// What a driver says of itself begins no line of the report. The printer escapes everything else that could change a
+/// terminal.
 fn one_line(text: &str) -> String {
     text.replace('\r', "\\r").replace('\n', "\\n")
 }
 
-/// What it comes to.
+/// The summary.
 pub(super) fn summary(report: &Report) -> String {
     let counts = report.counts();
     let mut text = String::new();

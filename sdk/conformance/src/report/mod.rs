@@ -26,7 +26,7 @@ pub struct Report {
     pub took: Duration,
 }
 
-/// Who was checked, as its Hello says.
+/// The driver, as named in its Hello.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DriverName {
     /// The provider.

@@ -13,8 +13,8 @@ pub(crate) struct Condition<'a> {
     pub(crate) message: String,
 }
 
-/// Puts a condition into `status.conditions`. Its `lastTransitionTime` moves only with its
-/// status. Returns whether anything changed.
+/// Puts a condition into `status.conditions`. `lastTransitionTime` changes only if the status of the condition does.
+/// Returns whether anything changed.
 pub(crate) fn set(status: &mut Map<String, Value>, wanted: &Condition<'_>, now: &str) -> bool {
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {

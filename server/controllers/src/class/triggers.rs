@@ -59,7 +59,7 @@ impl Triggers for Woken<Classes> {
         self.add_all(namers.into_iter().chain(kept), change.priority());
     }
 
-    /// Classes that it serves, and those that say which drivers are connected in place of theirs.
+    /// Classes of this provider, and classes whose condition lists the connected providers.
     fn driver(&self, provider: &ProviderName, change: DriverChange) {
         let unserved = WaitReason::DriverUnavailable.as_str();
         let says_so = |it: &MachineClass| it.valid().is_some_and(|it| it.reason == unserved);

@@ -28,8 +28,8 @@ use crate::{
 };
 
 /// Annotations that users, autoscalers and the Machine's own controller change and take away: the template says what a
-/// Machine is made with, and no more. So it is with the marks of an update in place, whose end takes them away. A restart
-/// is one of the Machines that come after it.
+/// Machine is made with, and no more. So it is with the marks of an update in place, whose end takes them away. A
+/// restart replaces the Machines that are older than the restart.
 const OF_OTHERS: [&str; 6] = [
     annotation::PRESERVE,
     annotation::LAST_NODE_PRESERVE,

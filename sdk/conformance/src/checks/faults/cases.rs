@@ -1,4 +1,4 @@
-//! Which fault is tried at which request, and what an error after it may say.
+//! The faults to try at each request, and the errors that may follow.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Verb {
         }
     }
 
-    /// It makes its instance itself.
+    /// The check makes the instance itself.
     pub(super) fn creates(self) -> bool {
         matches!(self, Self::Create | Self::CreateDeleted)
     }

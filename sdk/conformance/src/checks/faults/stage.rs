@@ -60,7 +60,7 @@ impl<'a> Stage<'a> {
     async fn play_verb(&mut self) -> Outcome {
         let faults = &self.bench.options().faults;
         let name = self.verb.name();
-        // What only reads leaves them as they are.
+        // Operations that only read leave the instances as they are.
         let made = if self.verb.reads() { self.make(LISTED).await? } else { Vec::new() };
         let clean = self.play(&made, None).await?.requests;
         self.bench.step(format_args!("{name} makes {} requests to the cloud", clean.len()));

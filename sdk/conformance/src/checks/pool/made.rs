@@ -34,7 +34,7 @@ pub(super) async fn zones(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let (pool, group) = stage(bench, &driver, 2).await?;
     let told: BTreeSet<_> = group.machines.iter().map(|it| it.zone.clone()).collect();
-    // One where it makes none by itself, if the probe knows such a zone.
+    // A zone without instances of the group, if the probe knows such a zone.
     let all = match bench.probe() {
         Ok(probe) => probe.zones().await?,
         Err(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Certificates: those the server shows, and those by which clients show who they are.
+//! Certificates of the server, and client certificates, which identify clients.
 //!
 //! * `authority`: the server's own authority, which signs all of them.
 //! * `server`: the certificate that the listeners serve with.
