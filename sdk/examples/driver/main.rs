@@ -115,7 +115,7 @@ fn change(
     })?
 }
 
-/// TODO: in each method, the calls of your cloud in place of `cloud::ask`.
+/// In each method the calls of your cloud take the place of `cloud::ask`.
 struct Example;
 
 impl Driver for Example {

@@ -29,7 +29,7 @@ checks! {
         why: "logs are read by many, kept for long, and copied into tickets";
     "secret/not-in-tags" => not_in_tags, Must, Session, [Gate::Creates, Gate::Probe], "driver.proto, \"Secrets\"";
         does: "puts neither credentials nor user data into tags",
-        why: "whoever may read the account reads them, and bills and inventories copy them";
+        why: "a user who may read the account reads them, and bills and inventories copy them";
     "secret/refresh" => refresh, Should, Link, [Gate::Creates, Gate::Secret, Gate::BadSecret], "session.proto, CacheInvalidation";
         does: "uses the new credentials after CacheInvalidation, without a restart",
         why: "credentials are replaced while drivers run; the old ones stop to work soon after";
