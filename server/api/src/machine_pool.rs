@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ProviderId, Revision, SpecDigest,
+    bootstrap::BootstrapConfigRef,
     machine::{OperationIntent, Retry},
-    machine_set::MachineTemplateSpec,
+    machine_set::{MachineTemplateSpec, SeenTemplate},
     names::annotation,
     open_enum::open_enum,
 };
@@ -155,6 +156,10 @@ pub struct MachinePoolStatus {
     /// sent to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_hash: Option<SpecDigest>,
+    /// The copies of templates that were made for it, each written before it is made: that of the template that it names now,
+    /// and others until they are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bootstrap_configs: Vec<PoolBootstrapConfig>,
     /// The operation that was or is about to be sent to a driver. Written before it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<PoolIntent>,
@@ -192,6 +197,20 @@ pub struct MachinePoolStatus {
     /// Its conditions, see [`PoolConditionType`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// The copy of a template of a bootstrap provider that a pool has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolBootstrapConfig {
+    /// The copy.
+    #[serde(flatten)]
+    pub copy: BootstrapConfigRef,
+    /// Its template, as it was last seen.
+    pub template: SeenTemplate,
+    /// The Secret that it names for the user data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_secret_name: Option<String>,
 }
 
 /// The write-ahead intent of a pool.

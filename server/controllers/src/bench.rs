@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use crate::REPORTER;
+use crate::bootstrap::{Configs, Queues};
 use crate::client::{WriteMetrics, Writer};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::hot_update::Reviewer;
@@ -28,7 +29,7 @@ use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::settings::Settings;
 use crate::stores::{StoreClassSource, Stores};
 use crate::target::Targets;
-use crate::watch::{Cache, CacheIndex, ObjectName, Seen, Unreadable};
+use crate::watch::{Cache, CacheIndex, ObjectName, Seen, Unreadable, WatchMetrics};
 
 pub(crate) use crate::watch::handed_out;
 
@@ -82,7 +83,16 @@ impl Bench {
         Self { has: Some(object), has_name: true, ..self }
     }
 
-    /// The recorded writes: method and path, and the body.
+    /// What is watched of bootstrap providers: nothing.
+    pub(crate) fn configs(&self) -> Arc<Configs> {
+        let registry = &mut Registry::default();
+        let (machines, sets, pools) = (Self::queue(), Self::queue(), Self::queue());
+        let (queues, watches) =
+            (Queues { machines, sets, pools }, WatchMetrics::register(registry));
+        Arc::new(Configs::new(self.client(), self.stores.clone(), queues, watches, registry))
+    }
+
+    /// What was written: method and path, and the body.
     pub(crate) fn writes(&self) -> Vec<(String, Value)> {
         self.writes.lock().clone()
     }

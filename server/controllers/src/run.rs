@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::REPORTER;
 use crate::api_health::{ApiHealth, Probes};
-use crate::bootstrap::{Configs, Queues};
+use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::client::{WriteMetrics, Writer};
 use crate::clock::{Clock, DebugClock};
@@ -138,8 +138,7 @@ impl Controllers {
         let home = Arc::new(settings.home_namespace(client.clone()));
         let others = (&sessions, &recorder, &home);
         let kinds = Arc::new(Kinds::new(&queues, &stores, &settings, &state, others));
-        let (machines, sets) = (Arc::clone(&kinds.machines.queue), Arc::clone(&kinds.sets.queue));
-        let queues = Queues { machines, sets };
+        let queues = kinds.booted();
         let watches = watch_metrics.clone();
         let configs = Configs::new(client.clone(), stores.clone(), queues, watches, registry);
         let configs = Arc::new(configs);

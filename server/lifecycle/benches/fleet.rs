@@ -267,6 +267,7 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         refused_machines: false,
         class: ClassView::Known(class),
         secret: SecretView::NotReferenced,
+        configs: pool::ConfigsView::default(),
         data: pool::DataSecret::NotNamed,
         tokens: pool::TokenView::NotNeeded,
         token_secret: SecretText::new(String::new()),

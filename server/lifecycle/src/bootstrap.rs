@@ -90,8 +90,8 @@ pub struct ConfigFacts {
     pub finalizers: Vec<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Whether it was made from a template.
-    pub is_copy: bool,
+    /// The name of the template that it was made from.
+    pub copy_of: Option<String>,
     /// `spec.template`, of a template.
     pub template: Option<TemplateBody>,
     /// Whether the data are there: `status.ready`, or `status.initialization.dataSecretCreated`.
@@ -123,7 +123,11 @@ impl ConfigFacts {
             generation: metadata.generation.unwrap_or_default(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             is_deleting: metadata.deletion_timestamp.is_some(),
-            is_copy: has(metadata, annotation::CLONED_FROM_NAME),
+            copy_of: metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(annotation::CLONED_FROM_NAME))
+                .cloned(),
             template: None,
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             owner_references: metadata.owner_references.clone().unwrap_or_default(),
@@ -154,10 +158,6 @@ impl ConfigFacts {
         let template = body.map(|body| TemplateBody(Arc::new(body.clone())));
         Self { template, ..Self::of(metadata, content) }
     }
-}
-
-fn has(metadata: &ObjectMeta, annotation: &str) -> bool {
-    metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotation))
 }
 
 /// The text up to the first character that is too many.
@@ -219,7 +219,7 @@ pub fn is_marked(labels: Option<&BTreeMap<String, String>>) -> bool {
 pub(crate) fn lack(
     view: &ConfigView,
     kind: &ConfigKind,
-    wanted: &BootstrapConfigRef,
+    wanted: &impl fmt::Display,
 ) -> Option<(WaitReason, String)> {
     Some(match view {
         ConfigView::Known(_) => return None,
@@ -259,6 +259,12 @@ pub struct ConfigName {
     pub kind: ConfigKind,
     /// Its name.
     pub name: String,
+}
+
+impl fmt::Display for ConfigName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.kind, self.name)
+    }
 }
 
 impl ConfigName {

@@ -1,7 +1,7 @@
-//! Templates of bootstrap providers. The Machines of a set must not share an object: their template names another
-//! template, and each Machine gets a copy of the other template, under its own name and made before it. A copy is the
-//! set's until its Machine is there, which then owns it in place of the set. So remains of a core that died are known
-//! by their owner.
+//! Templates of bootstrap providers. The Machines of a set must not share an object: their template names another template, and
+//! each Machine gets a copy of that, of its own name and made before it. A copy is the set's until its Machine is there, which
+//! then owns it in place of the set. So whatever a core that died left behind is known by its owner. A pool has one copy
+//! (`pool/config.rs`).
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use ostler_api::{
     Machine, MachineSet,
     bootstrap::BootstrapConfigRef,
-    machine::MachineSpec,
+    machine::{MachineSpec, WaitReason},
     machine_set::SeenTemplate,
     names::{
         self,
@@ -18,7 +18,7 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use crate::bootstrap::{ConfigKind, ConfigName, ConfigView, SUFFIX, lack, named};
+use crate::bootstrap::{ConfigKind, ConfigName, ConfigView, RefFault, SUFFIX, lack, named};
 use crate::owner::controller;
 
 /// A template that a set names.
@@ -52,15 +52,15 @@ pub fn template_of(
             Ok(Some(Template { name, copies }))
         }
         None => Err(format!(
-            "spec.template.spec.bootstrap.configRef names {wanted}, which all Machines would share: name a template of kind \
-             {}{SUFFIX}, of which each Machine gets a copy of its own; or take configRef out, and give the user data in \
-             bootstrap.data, in bootstrap.dataSecretName or in the secret of the class",
+            "spec.template.spec.bootstrap.configRef names {wanted}, which is no template: name one of kind {}{SUFFIX}, of \
+             which copies are made; or take configRef out, and give the user data in bootstrap.data, in \
+             bootstrap.dataSecretName or in the secret of the class",
             wanted.kind
         )),
     }
 }
 
-/// Why the template of a set or deployment of this namespace is refused, for people.
+/// Why the template of a set, deployment or pool of this namespace is refused, for people.
 pub fn refused(metadata: &ObjectMeta, spec: &MachineSpec) -> Option<String> {
     template_of(metadata.namespace.as_deref(), spec).err()
 }
@@ -100,9 +100,35 @@ pub struct Made {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// The template that it was made from.
+    pub of: Option<String>,
 }
 
-/// A copy to make before the Machine.
+/// What a copy has of what it is made for.
+#[derive(Debug, Clone)]
+pub(crate) struct MadeFor {
+    /// Labels beside those of the template, which they replace.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Its owner.
+    pub(crate) owner: OwnerReference,
+}
+
+impl MadeFor {
+    /// For Machines of a set.
+    pub(crate) fn set(set: &MachineSet) -> Self {
+        let labels = set.spec.template.metadata.as_ref().and_then(|it| it.labels.clone());
+        let owner = OwnerReference {
+            api_version: names::API_VERSION.to_owned(),
+            kind: names::MACHINE_SET.to_owned(),
+            name: set.name().to_owned(),
+            uid: set.uid().to_owned(),
+            ..OwnerReference::default()
+        };
+        Self { labels: labels.unwrap_or_default(), owner }
+    }
+}
+
+/// A copy that is to be made.
 #[derive(Clone, PartialEq)]
 pub struct NewCopy {
     /// Its kind.
@@ -111,7 +137,7 @@ pub struct NewCopy {
     pub plural: String,
     /// Its name.
     pub name: String,
-    /// The UID of the set.
+    /// The UID of its owner.
     pub owner: String,
     /// The whole object. It may hold credentials.
     pub object: Value,
@@ -146,7 +172,7 @@ impl NewCopy {
     }
 }
 
-/// The template of a set, and the copies of the template.
+/// What was observed of the template that a set or pool names, and of its copies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopiesView {
     /// The template's name.
@@ -173,43 +199,54 @@ impl CopiesView {
         Some(SeenTemplate { name: self.of.name.name.clone(), generation: facts.generation })
     }
 
-    /// The copy for the Machine of this name. `Err`: why none can be made, for people.
-    pub(crate) fn copy(&self, set: &MachineSet, name: &str) -> Result<NewCopy, String> {
-        let Some(wanted) = reference(&set.spec.template.spec) else { return Err(String::new()) };
-        let refuse =
-            |why: String| format!("spec.template.spec.bootstrap.configRef names {wanted}: {why}");
-        if let Some((_, why)) = lack(&self.template, &self.of.name.kind, wanted) {
-            return Err(refuse(why));
+    /// Names of copies without a Machine that are as new ones would be, so that Machines are made for them: at most so many.
+    pub(crate) fn usable(&self, set: &MachineSet, left: &[Made], most: usize) -> Vec<String> {
+        let before = set.status.as_ref().and_then(|status| status.bootstrap_template.as_ref());
+        let Some(seen) = self.seen().filter(|seen| before == Some(seen)) else { return Vec::new() };
+        let usable = left.iter().filter(|copy| copy.of.as_ref() == Some(&seen.name));
+        usable.take(most).map(|copy| copy.name.clone()).collect()
+    }
+
+    /// The copy of this name. `Err`: why none can be made.
+    pub(crate) fn copy(&self, made_for: MadeFor, name: &str) -> Result<NewCopy, RefFault> {
+        let wanted = &self.of.name;
+        let refuse = |reason, why: String| RefFault {
+            reason,
+            message: format!("spec.template.spec.bootstrap.configRef names {wanted}: {why}"),
+        };
+        if let Some((reason, why)) = lack(&self.template, &wanted.kind, wanted) {
+            return Err(refuse(reason, why));
         }
         if self.kind != ConfigView::Absent
-            && let Some((_, why)) = lack(&self.kind, &self.of.copies, wanted)
+            && let Some((reason, why)) = lack(&self.kind, &self.of.copies, wanted)
         {
-            return Err(refuse(format!("no copy of it can be made: {why}")));
+            return Err(refuse(reason, format!("no copy of it can be made: {why}")));
         }
-        let ConfigView::Known(facts) = &self.template else { return Err(String::new()) };
-        let Some(body) = &facts.template else {
-            return Err(refuse("it has no spec.template".to_owned()));
+        let body =
+            if let ConfigView::Known(facts) = &self.template { &facts.template } else { &None };
+        let Some(body) = body else {
+            let why = "it has no spec.template".to_owned();
+            return Err(refuse(WaitReason::BootstrapConfigInvalid, why));
         };
         Ok(NewCopy {
             kind: self.of.copies.clone(),
             plural: self.plural.clone(),
             name: name.to_owned(),
-            owner: set.uid().to_owned(),
-            object: object(set, name, &self.of, &body.0),
+            owner: made_for.owner.uid.clone(),
+            object: object(made_for, name, &self.of, &body.0),
             of: wanted.to_string(),
         })
     }
 }
 
-fn object(set: &MachineSet, name: &str, of: &Template, body: &Value) -> Value {
+fn object(made_for: MadeFor, name: &str, of: &Template, body: &Value) -> Value {
     let texts = |path: &str| {
         let all = body.pointer(path).and_then(Value::as_object).into_iter().flatten();
         let texts = all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         texts.collect::<BTreeMap<_, _>>()
     };
     let mut labels = texts("/metadata/labels");
-    let of_machine = set.spec.template.metadata.as_ref().and_then(|it| it.labels.clone());
-    labels.extend(of_machine.into_iter().flatten());
+    labels.extend(made_for.labels);
     let mut annotations = texts("/metadata/annotations");
     annotations.remove(LAST_APPLIED_CONFIGURATION);
     let ConfigKind { group, version, kind, namespace } = &of.name.kind;
@@ -220,10 +257,7 @@ fn object(set: &MachineSet, name: &str, of: &Template, body: &Value) -> Value {
         "kind": of.copies.kind,
         "metadata": {
             "name": name, "namespace": namespace, "labels": labels, "annotations": annotations,
-            "ownerReferences": [{
-                "apiVersion": names::API_VERSION, "kind": names::MACHINE_SET,
-                "name": set.name(), "uid": set.uid()
-            }]
+            "ownerReferences": [made_for.owner]
         }
     });
     if let (Some(spec), Some(fields)) = (body.get("spec"), object.as_object_mut()) {
@@ -300,7 +334,9 @@ mod tests {
             },
             "spec": { "greeting": "hello" }
         } } });
-        let copy = view(&set, known(&body), ConfigView::Absent).copy(&set, "s-abcde").unwrap();
+        let copy = view(&set, known(&body), ConfigView::Absent)
+            .copy(MadeFor::set(&set), "s-abcde")
+            .unwrap();
         assert!(!format!("{copy:?}").contains("hello"), "it may hold credentials");
         let expected = json!({
             "apiVersion": "bootstrap.example.com/v1", "kind": "Recipe",
@@ -327,7 +363,9 @@ mod tests {
     fn a_copy_that_is_there_is_the_one_if_the_set_or_its_machine_owns_it() {
         let set = set(&named("RecipeTemplate"));
         let body = json!({ "spec": { "template": {} } });
-        let copy = view(&set, known(&body), ConfigView::Absent).copy(&set, "s-abcde").unwrap();
+        let copy = view(&set, known(&body), ConfigView::Absent)
+            .copy(MadeFor::set(&set), "s-abcde")
+            .unwrap();
         let found = |kind: &str, name: &str, uid: &str, deleted: bool| {
             let at = deleted.then_some("2026-01-01T00:00:00Z");
             serde_json::from_value::<ObjectMeta>(
@@ -359,7 +397,8 @@ mod tests {
             (good(), ConfigView::KindUnmarked, "label its CustomResourceDefinition"),
             (good(), unreadable(), "forbidden"),
         ] {
-            let why = view(&set, template, kind).copy(&set, "s-abcde").unwrap_err();
+            let why =
+                view(&set, template, kind).copy(MadeFor::set(&set), "s-abcde").unwrap_err().message;
             assert!(why.contains("RecipeTemplate workers") && why.contains(says), "{why}");
         }
     }

@@ -119,6 +119,8 @@ pub enum Verb {
     Edit(Vec<Value>),
     /// Delete the object.
     Delete,
+    /// Nothing: this copy of a template is made, unless it is there.
+    MakeCopy(Box<NewCopy>),
     /// Nothing: this copy of a template, which is the object's, is deleted.
     DeleteCopy(Box<Made>),
     /// Nothing: this is done to a bootstrap token of the object, in the cluster that its Nodes join.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use ostler_api::MachinePool;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_server::{TargetCluster, Unusable};
 use ostler_tests::gate::Gate;
@@ -16,6 +17,8 @@ use ostler_tests::objects::{delete, get, gone, in_phase, instances, machine, nod
 use ostler_tests::world::{Cluster, Setup, World};
 use serde_json::json;
 use tokio::time::sleep;
+
+use crate::pools::pool;
 
 /// A world whose machines join another cluster.
 async fn apart() -> (World, Cluster) {
@@ -175,6 +178,53 @@ async fn a_target_cluster_makes_room_for_another_when_no_machine_names_it_any_mo
     world.until("b", "waiting for its node", waits_for(WaitReason::NodeNotJoined)).await;
     delete(&world, "b").await;
     world.until("b", "gone", gone).await;
+    world.stop().await;
+    red.stop().await;
+    blue.stop().await;
+}
+
+/// A pool of this cluster without instances, whose user data ask for a token.
+fn empty_pool(name: &str, cluster: &str) -> serde_json::Value {
+    let mut pool = pool(name, 0);
+    pool["spec"]["clusterName"] = json!(cluster);
+    pool["spec"]["template"]["spec"]["class"]["name"] = json!("fake");
+    pool["spec"]["template"]["spec"]["bootstrap"] =
+        json!({ "data": "--token=<<BOOTSTRAP_TOKEN>>" });
+    pool
+}
+
+/// So many bootstrap tokens are in the cluster.
+async fn until_tokens(cluster: &Cluster, count: usize) {
+    let tokens = Api::<Secret>::namespaced(cluster.client(), "kube-system");
+    let there = async {
+        while tokens.list(&ListParams::default()).await.unwrap().items.len() != count {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let met = tokio::time::timeout(Duration::from_hours(1), there).await;
+    assert!(met.is_ok(), "never {count} tokens");
+}
+
+/// There is room for one cluster, and no Machine names any.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_opened_for_the_token_of_a_pool_without_machines_and_closed_after_it() {
+    let (red, blue) = (Cluster::start().await, Cluster::start().await);
+    let clients = vec![("to red", red.client()), ("to blue", blue.client())];
+    let world = World::start_with(by_secret(clients, 1)).await;
+    world.apply::<MachinePool>(empty_pool("r", "red")).await;
+    // Its kubeconfig comes later.
+    world.apply::<Secret>(kubeconfig("red", "to red")).await;
+    world.apply::<Secret>(kubeconfig("blue", "to blue")).await;
+    until_tokens(&red, 1).await;
+    world.apply::<MachinePool>(empty_pool("b", "blue")).await;
+    sleep(Duration::from_mins(5)).await;
+    until_tokens(&blue, 0).await;
+    let pools = Api::<MachinePool>::default_namespaced(world.client());
+    for (name, cluster) in [("r", &red), ("b", &blue)] {
+        until_tokens(cluster, 1).await;
+        pools.delete(name, &DeleteParams::default()).await.unwrap();
+        until_tokens(cluster, 0).await;
+    }
     world.stop().await;
     red.stop().await;
     blue.stop().await;

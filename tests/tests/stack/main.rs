@@ -30,6 +30,7 @@ mod machine_deaths;
 mod metrics;
 mod namespaces;
 mod orphan_groups;
+mod pool_configs;
 mod pool_drains;
 mod pool_drivers;
 mod pool_safety;

@@ -240,6 +240,15 @@ async fn a_class_of_another_provider_leaks_no_group_and_takes_no_machine() {
 
 /// A bootstrap token, and the user data of the class with it; the token before is gone.
 async fn renew_token(world: &World, id: &str, before: &str) {
+    another_token(world, id, before).await;
+    let user_data = format!("kubelet --token={id}.0123456789abcdef");
+    let secrets = Api::<Secret>::default_namespaced(world.client());
+    let data = json!({ "stringData": { "userData": user_data } });
+    secrets.patch("group", &PatchParams::default(), &Patch::Merge(data)).await.unwrap();
+}
+
+/// Of both tokens, only the new one lets a kubelet in.
+pub(crate) async fn another_token(world: &World, id: &str, before: &str) {
     let token = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": { "name": format!("bootstrap-token-{id}"), "namespace": "kube-system" },
@@ -252,10 +261,6 @@ async fn renew_token(world: &World, id: &str, before: &str) {
     let token = serde_json::from_value(token).unwrap();
     tokens.create(&PostParams::default(), &token).await.unwrap();
     tokens.delete(&format!("bootstrap-token-{before}"), &DeleteParams::default()).await.unwrap();
-    let user_data = format!("kubelet --token={id}.0123456789abcdef");
-    let secrets = Api::<Secret>::default_namespaced(world.client());
-    let data = json!({ "stringData": { "userData": user_data } });
-    secrets.patch("group", &PatchParams::default(), &Patch::Merge(data)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use crate::sets::{machines, set, sets, told, with_sets};
 const LONG: Duration = Duration::from_hours(1);
 
 /// A deployment, or a set, whose Machines get copies of this template.
-fn booted(mut of: Value, template: &str) -> Value {
+pub(crate) fn booted(mut of: Value, template: &str) -> Value {
     of["spec"]["template"]["spec"]["bootstrap"] = json!({ "configRef": {
         "apiVersion": "bootstrap.example.com/v1", "kind": "RecipeTemplate", "name": template
     } });
@@ -40,7 +40,7 @@ fn deployment(name: &str, replicas: i32) -> Value {
     deployment
 }
 
-async fn create_template(world: &World, name: &str) {
+pub(crate) async fn create_template(world: &World, name: &str) {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "bootstrap.example.com/v1", "kind": "RecipeTemplate", "metadata": { "name": name },
         "spec": { "template": {
@@ -70,7 +70,7 @@ fn provider(world: &World) -> JoinHandle<()> {
     })
 }
 
-async fn copies(world: &World) -> Vec<DynamicObject> {
+pub(crate) async fn copies(world: &World) -> Vec<DynamicObject> {
     configs(world, "Recipe").list(&ListParams::default()).await.unwrap().items
 }
 

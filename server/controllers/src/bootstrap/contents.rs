@@ -80,14 +80,14 @@ impl Contents {
         }
     }
 
-    /// Names and UIDs of objects owned by the given UID and not in deletion.
-    pub(super) fn owned_by(&self, uid: &str) -> Vec<(String, String)> {
+    /// Those that the object with this UID owns, and that are not being deleted, by name.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<(String, Arc<ConfigFacts>)> {
         let inner = self.inner.lock();
         let is_owned = |facts: &ConfigFacts| {
             !facts.is_deleting && facts.owner_references.iter().any(|owner| owner.uid == uid)
         };
         let owned = inner.objects.iter().filter(|(_, facts)| is_owned(facts));
-        owned.map(|(name, facts)| (name.clone(), facts.uid.clone())).collect()
+        owned.map(|(name, facts)| (name.clone(), Arc::clone(facts))).collect()
     }
 
     pub(super) fn resource(&self) -> Option<ApiResource> {

@@ -17,7 +17,7 @@ use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName, is_marked, is_template
 use tokio::time::{sleep, timeout};
 
 use super::contents::{Contents, KindState};
-use super::{CONFIG, Queues, sets_of};
+use super::{CONFIG, Queues, pools_of, sets_of};
 use crate::queue::{Backoff, Priority};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{ObjectName, WatchMetrics, causes, status_of, watch_failed};
@@ -126,9 +126,12 @@ impl Follower {
         if first {
             return self.wake_all();
         }
-        // Copies wake no set: a set that cannot make a Machine would be woken by its own copy.
-        if is_template(&self.kind.kind) && !changed.is_empty() {
-            self.wake_sets();
+        if !changed.is_empty() {
+            // Copies wake no set: one that cannot make a Machine would be woken by the copy that it made for it.
+            if is_template(&self.kind.kind) {
+                self.wake_sets();
+            }
+            self.wake_pools();
         }
         for name in changed {
             let config = ConfigName { kind: self.kind.clone(), name };
@@ -156,6 +159,13 @@ impl Follower {
         let machines = &self.stores.machines;
         self.add(machines.find_names(MachineIndex::BootstrapKind, &self.kind.key()));
         self.wake_sets();
+        self.wake_pools();
+    }
+
+    fn wake_pools(&self) {
+        for pool in pools_of(&self.stores, &self.kind) {
+            self.queues.pools.add(pool, Priority::Change);
+        }
     }
 
     fn wake_sets(&self) {

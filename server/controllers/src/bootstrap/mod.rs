@@ -7,19 +7,21 @@ mod contents;
 mod follow;
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use ostler_api::names::bootstrap::{DATA_KEY, FORMAT_KEY};
-use ostler_api::{Machine, MachineSet};
+use ostler_api::{Machine, MachinePool, MachineSet};
 use ostler_lifecycle::bootstrap::{
-    BootstrapView, ConfigKind, ConfigName, ConfigView, DataSecretView, config_of, data_secret,
+    BootstrapView, ConfigFacts, ConfigKind, ConfigName, ConfigView, DataSecretView, config_of,
+    data_secret,
 };
 use ostler_lifecycle::copies::{CopiesView, Made, Template, template_of};
 use ostler_lifecycle::operation::UserData;
+use ostler_lifecycle::pool::{ConfigsView, Noted, config_kinds, config_template, noted};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::task::AbortHandle;
@@ -28,7 +30,7 @@ use tracing::{info, warn};
 use self::contents::Contents;
 use self::follow::Follower;
 use crate::queue::{Priority, Queue};
-use crate::stores::{MachineIndex, SetIndex, Stores};
+use crate::stores::{MachineIndex, PoolIndex, SetIndex, Stores};
 use crate::triggers::Triggers;
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
@@ -49,9 +51,10 @@ pub(crate) const CONFIG: &str = "BootstrapConfig";
 pub(crate) struct Queues {
     pub(crate) machines: Arc<Queue<ObjectName>>,
     pub(crate) sets: Arc<Queue<ObjectName>>,
+    pub(crate) pools: Arc<Queue<ObjectName>>,
 }
 
-/// Watches the bootstrap kinds named by Machines, the templates named by sets, and the copies.
+/// Watches the kinds that Machines name, those of the templates that sets and pools name, and those of their copies.
 #[derive(Debug)]
 pub(crate) struct Configs {
     client: DebugClient,
@@ -84,25 +87,17 @@ impl Drop for Watched {
 }
 
 impl Triggers for Configs {
-    /// Starts the watch of the kind that it names now, and stops the watch of a kind that no machine names any more.
     fn machine(&self, change: &Change<Machine>) {
-        let kind = |machine: &Option<Arc<Machine>>| {
-            let config = config_of(machine.as_ref()?).ok()??;
-            Some(config.kind)
-        };
-        let (old, new) = (kind(&change.old), kind(&change.new));
-        self.follow(old, new);
+        self.follow(change, |machine| config_of(machine).ok().flatten().map(|it| it.kind));
     }
 
-    /// The same of a template and its copies.
     fn set(&self, change: &Change<MachineSet>) {
-        let kinds = |set: &Option<Arc<MachineSet>>| {
-            let template = set.as_ref().and_then(|set| template(set));
-            template.map_or((None, None), |it| (Some(it.name.kind), Some(it.copies)))
-        };
-        let (old, new) = (kinds(&change.old), kinds(&change.new));
-        self.follow(old.0, new.0);
-        self.follow(old.1, new.1);
+        let kinds = |set: &MachineSet| template(set).map(|it| [it.name.kind, it.copies]);
+        self.follow(change, |set| kinds(set).into_iter().flatten());
+    }
+
+    fn pool(&self, change: &Change<MachinePool>) {
+        self.follow(change, config_kinds);
     }
 }
 
@@ -116,6 +111,13 @@ fn sets_of(stores: &Stores, kind: &ConfigKind) -> Vec<ObjectName> {
     let mut sets = stores.sets.find(SetIndex::Namespace, &kind.namespace);
     sets.retain(|set| template(set).is_some_and(|it| [&it.name.kind, &it.copies].contains(&kind)));
     sets.iter().map(|set| ObjectName::of(set.as_ref())).collect()
+}
+
+/// The pools for which this kind is watched.
+fn pools_of(stores: &Stores, kind: &ConfigKind) -> Vec<ObjectName> {
+    let mut pools = stores.pools.find(PoolIndex::Namespace, &kind.namespace);
+    pools.retain(|pool| config_kinds(pool).contains(kind));
+    pools.iter().map(|pool| ObjectName::of(pool.as_ref())).collect()
 }
 
 impl Configs {
@@ -133,15 +135,18 @@ impl Configs {
         Self { client, stores, queues, metrics, kinds, watched }
     }
 
-    fn follow(&self, old: Option<ConfigKind>, new: Option<ConfigKind>) {
-        if old == new {
-            return;
+    /// Starts the watches of the kinds that it names now, and stops those of kinds that nothing names any more.
+    fn follow<T, K>(&self, change: &Change<T>, kinds: impl Fn(&T) -> K)
+    where
+        K: IntoIterator<Item = ConfigKind>,
+    {
+        let of = |it: &Option<Arc<T>>| it.as_deref().into_iter().flat_map(&kinds).collect();
+        let (old, new): (BTreeSet<_>, BTreeSet<_>) = (of(&change.old), of(&change.new));
+        for kind in old.difference(&new) {
+            self.end_if_unused(kind);
         }
-        if let Some(kind) = old {
-            self.end_if_unused(&kind);
-        }
-        if let Some(kind) = new {
-            self.begin(&kind);
+        for kind in new.difference(&old) {
+            self.begin(kind);
         }
     }
 
@@ -177,6 +182,7 @@ impl Configs {
     fn is_used(&self, kind: &ConfigKind) -> bool {
         self.stores.machines.count(MachineIndex::BootstrapKind, &kind.key()) > 0
             || !sets_of(&self.stores, kind).is_empty()
+            || !pools_of(&self.stores, kind).is_empty()
     }
 
     fn end_if_unused(&self, kind: &ConfigKind) {
@@ -197,6 +203,9 @@ impl Configs {
             }
             for set in self.stores.sets.names() {
                 self.queues.sets.add(set, Priority::Background);
+            }
+            for pool in self.stores.pools.names() {
+                self.queues.pools.add(pool, Priority::Background);
             }
         }
     }
@@ -219,19 +228,42 @@ impl Configs {
 
     /// The template of a set, and its copies.
     pub(crate) fn copies(&self, set: &MachineSet) -> Option<CopiesView> {
-        let of = template(set)?;
-        let kind = self.config(&ConfigName { kind: of.copies.clone(), name: String::new() });
-        let contents = self.contents(&of.copies);
-        let plural = contents.as_ref().and_then(|it| it.resource()).map(|it| it.plural);
+        let seen = self.template(template(set)?);
+        let CopiesView { of, plural, .. } = &seen;
         let has_machine =
             |name: &str| self.stores.machines.has(&ObjectName::new(&of.copies.namespace, name));
-        let owned = contents.map(|it| it.owned_by(set.uid())).unwrap_or_default();
+        let owned = self.contents(&of.copies).map(|it| it.owned_by(set.uid())).unwrap_or_default();
         let left = owned.into_iter().filter(|(name, _)| !has_machine(name));
-        let plural = plural.unwrap_or_default();
-        let made =
-            |(name, uid)| Made { kind: of.copies.clone(), plural: plural.clone(), name, uid };
+        let made = |(name, facts): (String, Arc<ConfigFacts>)| Made {
+            kind: of.copies.clone(),
+            plural: plural.clone(),
+            name,
+            uid: facts.uid.clone(),
+            of: facts.copy_of.clone(),
+        };
         let left = left.map(made).collect();
-        Some(CopiesView { template: self.config(&of.name), kind, left, plural, of })
+        Some(CopiesView { left, ..seen })
+    }
+
+    /// The template that a pool names, and its copies.
+    pub(crate) fn of_pool(&self, pool: &MachinePool) -> ConfigsView {
+        let template = config_template(pool).ok().flatten();
+        let noted = noted(pool).map(|name| {
+            let view = self.config(&name);
+            Noted { plural: self.plural(&name.kind), view, name }
+        });
+        let noted = noted.collect();
+        ConfigsView { copies: template.map(|of| self.template(of)), noted }
+    }
+
+    fn template(&self, of: Template) -> CopiesView {
+        let kind = self.config(&ConfigName { kind: of.copies.clone(), name: String::new() });
+        let (template, plural) = (self.config(&of.name), self.plural(&of.copies));
+        CopiesView { template, kind, plural, left: Vec::new(), of }
+    }
+
+    fn plural(&self, kind: &ConfigKind) -> String {
+        self.resource(kind).map(|it| it.plural).unwrap_or_default()
     }
 
     fn contents(&self, kind: &ConfigKind) -> Option<Arc<Contents>> {
@@ -275,7 +307,7 @@ fn is_full<T>(watched: &HashMap<ConfigKind, T>, namespace: &str) -> bool {
     here >= MAX_KINDS || watched.len() >= MAX_WATCHES
 }
 
-fn data_of(secret: &Secret) -> DataSecretView {
+pub(crate) fn data_of(secret: &Secret) -> DataSecretView {
     let of = |key| secret.data.as_ref().and_then(|data| data.get(key));
     let Some(value) = of(DATA_KEY) else { return DataSecretView::WithoutValue };
     let format = of(FORMAT_KEY).and_then(|format| std::str::from_utf8(&format.0).ok());

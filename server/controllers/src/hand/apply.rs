@@ -256,12 +256,15 @@ impl Hand<'_> {
                 return if same { Ok(Answered::default()) } else { Err(WriteError::Conflict) };
             }
             Verb::Create(taken) => {
-                copies::make_first(writer, write).await?;
+                if let Some(copy) = &write.first {
+                    copies::make(writer, copy).await?;
+                }
                 match writer.create(api, seen.as_ref()).await {
                     Err(WriteError::Conflict) => return self.find(&place, write, taken).await,
                     answer => answer?,
                 }
             }
+            Verb::MakeCopy(copy) => return done(copies::make(writer, copy).await),
             Verb::DeleteCopy(copy) => return done(copies::delete(writer, copy).await),
             Verb::Token(token) => return done(self.token(&write.of, token).await),
             Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),

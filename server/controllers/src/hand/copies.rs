@@ -3,16 +3,14 @@
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use ostler_lifecycle::bootstrap::ConfigKind;
-use ostler_lifecycle::copies::Made;
-use ostler_lifecycle::write::Write;
+use ostler_lifecycle::copies::{Made, NewCopy};
 
 use crate::bootstrap::CONFIG;
 use crate::client::{WriteError, Writer};
 use crate::watch::ObjectName;
 
-/// Makes the copy of a template for a Machine that is made next. Whatever is refused is said with its name.
-pub(super) async fn make_first(writer: &Writer, write: &Write) -> Result<(), WriteError> {
-    let Some(copy) = &write.first else { return Ok(()) };
+/// Makes a copy, unless it is there. Whatever is refused is said with its name.
+pub(super) async fn make(writer: &Writer, copy: &NewCopy) -> Result<(), WriteError> {
     let says = |why: &dyn std::fmt::Display| format!("cannot make {copy}: {why}");
     let resource = resource(&copy.kind, &copy.plural);
     let object = serde_json::from_value(copy.object.clone())

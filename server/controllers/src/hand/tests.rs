@@ -127,6 +127,7 @@ async fn a_write_is_on_condition_of_the_version_that_was_seen() {
             | Verb::Refuse(_)
             | Verb::Patch(_)
             | Verb::PatchStatus(_)
+            | Verb::MakeCopy(_)
             | Verb::DeleteCopy(_)
             | Verb::Token(_) => &sent["metadata"]["resourceVersion"],
         };

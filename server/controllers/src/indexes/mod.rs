@@ -16,7 +16,7 @@ use ostler_api::{
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::pod::claims;
-use ostler_lifecycle::pool::secret_name;
+use ostler_lifecycle::pool::{config_secrets, secret_name};
 
 use crate::watch::{CacheIndex, ObjectName};
 
@@ -218,8 +218,10 @@ pub enum PoolIndex {
     Uid,
     /// `namespace/name` of the class.
     Class,
-    /// `namespace/name` of the Secret with the user data.
+    /// `namespace/name` of the Secrets with the user data.
     Secret,
+    /// Namespace.
+    Namespace,
 }
 
 impl CacheIndex for PoolIndex {
@@ -230,9 +232,10 @@ impl CacheIndex for PoolIndex {
         let namespace = pool.metadata.namespace.clone().unwrap_or_default();
         let name = |name: &str| ObjectName::new(&namespace, name).to_string();
         let class = name(&pool.spec.template.spec.class.name);
-        let secret = secret_name(pool).map(|it| (Self::Secret, name(it)));
+        let secrets = secret_name(pool).into_iter().chain(config_secrets(pool));
+        let secrets: Vec<_> = secrets.map(|it| (Self::Secret, name(it))).collect();
         let keys = [(Self::Uid, pool.uid().to_owned()), (Self::Class, class)];
-        keys.into_iter().chain(secret).collect()
+        keys.into_iter().chain(secrets).chain([(Self::Namespace, namespace)]).collect()
     }
 }
 

@@ -13,8 +13,6 @@ use tokio::time::{Instant, advance};
 use super::*;
 use crate::api_health::ApiCheck;
 use crate::bench::{Bench, handed_out, put};
-use crate::bootstrap::Queues;
-use crate::watch::WatchMetrics;
 
 /// The controller in term 2.
 fn machines(bench: &Bench) -> Machines {
@@ -22,9 +20,6 @@ fn machines(bench: &Bench) -> Machines {
     let begun = Instant::now();
     let clock: crate::clock::Clock =
         Arc::new(move || jiff::Timestamp::UNIX_EPOCH + begun.elapsed());
-    let watches = WatchMetrics::register(registry);
-    let queues = Queues { machines: Arc::clone(&queue), sets: Bench::queue() };
-    let configs = Configs::new(bench.client(), bench.stores.clone(), queues, watches, registry);
     Machines {
         writer: bench.writer(),
         stores: bench.stores.clone(),
@@ -33,7 +28,7 @@ fn machines(bench: &Bench) -> Machines {
         clock: DebugClock(Arc::clone(&clock)),
         recorder: bench.recorder(),
         state: Arc::new(State::of(&bench.stores.machines)),
-        configs: Arc::new(configs),
+        configs: bench.configs(),
         answers: AnswerMetrics::default(),
         scans: OrphanScans::new(Bench::queue()),
         left: LeftGroups::new(&Bench::queue()),

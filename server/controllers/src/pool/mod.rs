@@ -23,6 +23,7 @@ use ostler_lifecycle::write::{Object, Part, Plan, Remember, Verb, Write};
 use ostler_sessions::Sessions;
 use tokio::time::Instant;
 
+use crate::bootstrap::Configs;
 use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
@@ -46,8 +47,8 @@ pub(crate) struct Pools {
     pub(crate) groups: Arc<Groups>,
     /// Where groups are read.
     pub(crate) reads: Arc<Queue<GroupKey>>,
-    /// The writes of the process that led before are listed, not awaited: a later arrival is the same write as this
-    /// process's repetition.
+    pub(crate) configs: Arc<Configs>,
+    /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
     pub(crate) handover: Handover,
     pub(crate) term: Term,
 }

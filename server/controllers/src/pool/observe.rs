@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
+use ostler_api::names::bootstrap::DATA_KEY;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
-use ostler_lifecycle::operation::{OperationView, UserData};
+use ostler_lifecycle::bootstrap::DataSecretView;
+use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::{
-    CALM, DataSecret, Known, Others, SLOTS, Slot, Snapshot, TokenView, holder, machine,
-    needs_tokens, of_template, secret_name, token_ids,
+    CALM, ConfigsView, DataSecret, Known, Others, SLOTS, Slot, Snapshot, TokenView, data_secret,
+    holder, machine, needs_tokens, of_template, token_ids,
 };
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
 use tokio::time::Instant;
@@ -19,6 +21,7 @@ use tracing::warn;
 
 use super::groups::Group;
 use super::{Pools, namespace_of};
+use crate::bootstrap::data_of;
 use crate::client::WriteError;
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
@@ -30,8 +33,6 @@ use crate::watch::{Found, ObjectName};
 
 /// How often bootstrap tokens are read: a user may delete one.
 const READ_TOKENS_AGAIN: Duration = Duration::from_mins(5);
-/// Key of the user data in a Secret that a template names.
-const VALUE: &str = "value";
 
 impl Pools {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
@@ -47,12 +48,14 @@ impl Pools {
             (group.known.clone(), group.refused_machines, group.unseen(&machines))
         });
         let Around { driver, facts: _, secret, elsewhere, operation } = around;
-        let data = self.data_of(&pool);
+        let configs = self.configs.of_pool(&pool);
+        let data = self.data_of(&pool, &configs);
         Ok(Some(Snapshot {
             class: self.class_of(&pool),
-            tokens: self.tokens_of(&pool, &secret, &data).await,
+            tokens: self.tokens_of(&pool, &secret, (&configs, &data)).await,
             token_secret: tokens::fresh(),
             settings: self.settings.lifecycle.clone(),
+            configs,
             data,
             others: self.others(&pool, &known, &machines),
             known,
@@ -203,15 +206,17 @@ impl Pools {
         self.stores.last_known(&class_name(pool)).map(|kept| Arc::new(kept.class))
     }
 
-    fn data_of(&self, pool: &MachinePool) -> DataSecret {
-        let Some(name) = secret_name(pool) else { return DataSecret::NotNamed };
+    fn data_of(&self, pool: &MachinePool, configs: &ConfigsView) -> DataSecret {
+        let Some(name) = data_secret(pool, configs) else { return DataSecret::NotNamed };
         let name = ObjectName::new(namespace_of(pool), name);
-        let Some(secret) = self.stores.secrets.get(&name) else {
-            return DataSecret::Missing(format!("secret {name} does not exist"));
-        };
-        match secret.data.as_ref().and_then(|data| data.get(VALUE)) {
-            Some(value) => DataSecret::Known(UserData::new(value.0.clone())),
-            None => DataSecret::Missing(format!("secret {name} has no key {VALUE}")),
+        match self.stores.secrets.get(&name).map(|secret| data_of(&secret)) {
+            Some(DataSecretView::Known { data, .. }) => DataSecret::Known(data),
+            Some(DataSecretView::WithoutValue) => {
+                DataSecret::Missing(format!("secret {name} has no key {DATA_KEY}"))
+            }
+            Some(DataSecretView::Unknown | DataSecretView::Missing) | None => {
+                DataSecret::Missing(format!("secret {name} does not exist"))
+            }
         }
     }
 
@@ -220,7 +225,7 @@ impl Pools {
         &self,
         pool: &MachinePool,
         secret: &SecretView,
-        data: &DataSecret,
+        data: (&ConfigsView, &DataSecret),
     ) -> TokenView {
         if !needs_tokens(pool, secret, data) {
             return TokenView::NotNeeded;

@@ -30,6 +30,7 @@ fn controller(bench: &Bench) -> Pools {
         recorder: bench.recorder(),
         groups: Arc::default(),
         reads: Bench::queue(),
+        configs: bench.configs(),
         handover: Handover::over(),
         term: Term(1),
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ostler_sessions::Sessions;
 
-use crate::bootstrap::Configs;
+use crate::bootstrap::{Configs, Queues};
 use crate::class::{Classes, Secrets};
 use crate::deployment::Deployments;
 use crate::events::Recorder;
@@ -107,7 +107,16 @@ impl Kinds {
         }
     }
 
-    /// All triggers, in the order of their calls.
+    /// Those that objects of bootstrap providers wake.
+    pub(crate) fn booted(&self) -> Queues {
+        Queues {
+            machines: Arc::clone(&self.machines.queue),
+            sets: Arc::clone(&self.sets.queue),
+            pools: Arc::clone(&self.pools.queue),
+        }
+    }
+
+    /// Who hears what happens, in this order.
     pub(crate) fn all(&self, configs: &Arc<Configs>, stores: &Stores) -> AllTriggers {
         let all: Vec<Arc<dyn Triggers>> = vec![
             configs.clone(),

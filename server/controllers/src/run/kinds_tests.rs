@@ -75,8 +75,7 @@ fn world() -> World {
     let sessions = Bench::new().sessions;
     let home = Arc::new(settings.home_namespace(client.clone()));
     let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder, &home));
-    let (machines, sets) = (Arc::clone(&kinds.machines.queue), Arc::clone(&kinds.sets.queue));
-    let (queues, registry) = (Queues { machines, sets }, &mut Registry::default());
+    let (queues, registry) = (kinds.booted(), &mut Registry::default());
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), queues, watches, registry);
     let all = kinds.all(&Arc::new(configs), &stores);

@@ -32,6 +32,7 @@ impl Core {
             recorder: self.recorder.clone(),
             groups: Arc::clone(&shared.groups),
             reads: Arc::clone(&shared.reads),
+            configs: Arc::clone(&self.configs),
             handover: Handover::new(Predecessor::Ended),
             term,
         });

@@ -9,17 +9,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
-use crate::bootstrap::Queues;
 use crate::election::Predecessor;
 use crate::metrics::{Leads, register_sets};
-use crate::watch::{Seen, Unreadable, WatchMetrics};
+use crate::watch::{Seen, Unreadable};
 
 /// Beside a machine controller of another process.
 fn controller(bench: &Bench) -> Sets {
-    let registry = &mut Registry::default();
-    let queues = Queues { machines: Bench::queue(), sets: Bench::queue() };
-    let watches = WatchMetrics::register(registry);
-    let configs = Configs::new(bench.client(), bench.stores.clone(), queues, watches, registry);
     Sets {
         writer: bench.writer(),
         stores: bench.stores.clone(),
@@ -37,7 +32,7 @@ fn controller(bench: &Bench) -> Sets {
             recorder: bench.recorder(),
             lifted: Mutex::default(),
         }),
-        configs: Arc::new(configs),
+        configs: bench.configs(),
         roll: Mutex::default(),
         runs_machines: false,
     }

@@ -278,7 +278,7 @@ pub(crate) fn delete_copy(pass: &mut Pass<'_>) -> Option<MissingPrecondition> {
     }
     let ConfigView::Known(facts) = view else { return None };
     let owned = facts.owner_references.iter().any(|owner| was_ours(pass.machine, owner));
-    if !facts.is_copy || !owned || other_owner(pass.machine, facts).is_some() {
+    if facts.copy_of.is_none() || !owned || other_owner(pass.machine, facts).is_some() {
         return None;
     }
     if !facts.is_deleting {

@@ -1,10 +1,16 @@
 //! The bootstrap data of a pool's instances: one text for all, read anew in each pass, since others renew its content.
 
-use ostler_api::{MachinePool, SpecDigest, bootstrap::Bootstrap};
+use ostler_api::{MachinePool, SpecDigest, bootstrap::Bootstrap, machine::WaitReason};
 
-use crate::{digest, operation::UserData, snapshot::SecretView, user_data::MAX_USER_DATA};
+use super::config::{self, ConfigsView};
+use crate::{
+    bootstrap::RefFault, digest, operation::UserData, snapshot::SecretView,
+    user_data::MAX_USER_DATA,
+};
 
-/// The Secret that a template names, as far as it was looked up.
+const WITHOUT_DATA: &str = "the copy of the template is ready, and has neither status.dataSecretName nor status.bootstrapData";
+
+/// The Secret with the user data, as far as it was looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DataSecret {
     /// None is named.
@@ -16,39 +22,58 @@ pub enum DataSecret {
     Known(UserData),
 }
 
-/// Name of the Secret that a template names.
+/// Name of the Secret with the user data that a template names.
 pub fn secret_name(pool: &MachinePool) -> Option<&str> {
     let bootstrap = pool.spec.template.spec.bootstrap.as_ref()?;
     bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The user data of the group, with their placeholder. `Err`: the missing part, for people.
+/// The same, or that which the copy of its template names.
+pub fn data_secret<'a>(pool: &'a MachinePool, configs: &'a ConfigsView) -> Option<&'a str> {
+    let of_copy = || config::ready(pool, configs).ok()??.data_secret_name.as_deref();
+    secret_name(pool).or_else(of_copy)
+}
+
+fn missing(message: String) -> RefFault {
+    RefFault { reason: WaitReason::BootstrapDataMissing, message }
+}
+
+/// The user data of the group, with their placeholder. `Err`: what is missing.
 pub(super) fn template(
     pool: &MachinePool,
     class: &SecretView,
-    own: &DataSecret,
-) -> Result<Option<UserData>, String> {
+    (configs, own): (&ConfigsView, &DataSecret),
+) -> Result<Option<UserData>, RefFault> {
+    let of_secret = || match own {
+        // An empty name: the step is left out, as in Cluster API.
+        DataSecret::NotNamed => Ok(None),
+        DataSecret::Missing(what) => Err(missing(what.clone())),
+        DataSecret::Known(data) => Ok(Some(data.clone())),
+    };
+    let text = |text: &ostler_api::bootstrap::BootstrapText| {
+        Some(UserData::new(text.expose().as_bytes().to_vec())).filter(|data| !data.is_empty())
+    };
     let data = match pool.spec.template.spec.bootstrap.as_ref() {
-        None => of_class(class)?,
-        Some(Bootstrap { data: Some(text), .. }) => {
-            Some(UserData::new(text.expose().as_bytes().to_vec())).filter(|data| !data.is_empty())
-        }
-        Some(Bootstrap { data_secret_name: Some(_), .. }) => match own {
-            // An empty name: the step is left out, as in Cluster API.
-            DataSecret::NotNamed => None,
-            DataSecret::Missing(what) => return Err(what.clone()),
-            DataSecret::Known(data) => Some(data.clone()),
+        None => of_class(class).map_err(missing)?,
+        Some(Bootstrap { data: Some(data), .. }) => text(data),
+        Some(Bootstrap { data_secret_name: Some(_), .. }) => of_secret()?,
+        Some(_) => match config::ready(pool, configs)? {
+            None => {
+                let needs = "spec.template.spec.bootstrap needs data, dataSecretName or configRef";
+                return Err(missing(needs.to_owned()));
+            }
+            Some(facts) if facts.data_secret_name.is_some() => of_secret()?,
+            Some(facts) => match &facts.data {
+                Some(data) => text(data),
+                None => return Err(missing(WITHOUT_DATA.to_owned())),
+            },
         },
-        Some(_) => {
-            return Err("spec.template.spec.bootstrap needs data or dataSecretName: a pool asks no bootstrap provider"
-                .to_owned());
-        }
     };
     if let Some(data) = data.as_ref().filter(|data| data.len() > MAX_USER_DATA) {
-        return Err(format!(
-            "the user data have {} bytes, at most {MAX_USER_DATA} can be sent",
-            data.len()
-        ));
+        let length = data.len();
+        let message =
+            format!("the user data have {length} bytes, at most {MAX_USER_DATA} can be sent");
+        return Err(RefFault { reason: WaitReason::UserDataTooLarge, message });
     }
     Ok(data)
 }
@@ -93,7 +118,8 @@ mod tests {
         ] {
             let mut pool = MachinePool::new("p", MachinePoolSpec::default());
             pool.spec.template.spec.bootstrap = serde_json::from_value(bootstrap.clone()).unwrap();
-            let found = template(&pool, &SecretView::NotReferenced, &missing);
+            let seen = (&ConfigsView::default(), &missing);
+            let found = template(&pool, &SecretView::NotReferenced, seen).map_err(|it| it.message);
             let expected = expected.map(|it| it.map(|text| UserData::new(text.into())));
             assert_eq!(found, expected, "{bootstrap}");
         }

@@ -7,6 +7,7 @@ mod bootstrap;
 mod bring;
 mod budget;
 mod candidate;
+mod config;
 mod ending;
 mod group;
 mod in_place;
@@ -27,9 +28,10 @@ mod way;
 mod writes;
 
 pub use ask::Ask;
-pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
+pub use bootstrap::{DataSecret, data_secret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
+pub use config::{ConfigsView, Noted, config_kinds, config_secrets, config_template, noted};
 pub use ending::{has_drained, is_marked_gone};
 pub use group::{GroupView, Instance, Reading, is_absent};
 pub use in_place::{is_begun, is_emptied};
@@ -64,8 +66,10 @@ use self::{
     operation::Standing,
 };
 use crate::{
+    bootstrap::RefFault,
     class::Hold,
     cluster::ClusterIds,
+    copies::{Made, NewCopy},
     driver::DriverView,
     operation::{Dispatch, OperationView, SecretText, UserData},
     plan::{Event, TokenRequest},
@@ -94,7 +98,9 @@ pub struct Snapshot {
     pub class: ClassView,
     /// The secrets of its class, merged.
     pub secret: SecretView,
-    /// The Secret named in the template.
+    /// The template of a bootstrap provider that it names, and its copies.
+    pub configs: ConfigsView,
+    /// The Secret with its user data.
     pub data: DataSecret,
     /// Its bootstrap tokens.
     pub tokens: TokenView,
@@ -145,7 +151,11 @@ pub struct Victim {
 pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
     pub finalizer: Hold,
-    /// The bootstrap token to make. Without the token, no instance is made.
+    /// The copy of a template to make.
+    pub copy: Option<NewCopy>,
+    /// Copies that go.
+    pub left: Vec<Made>,
+    /// The bootstrap token to make. Before it is there, nothing is made with it.
     pub token: Option<TokenRequest>,
     /// The wanted replicas in the spec.
     pub replicas: Option<i32>,
@@ -203,8 +213,8 @@ struct Facts<'a> {
     /// Machines matched with the read.
     matched: Matched<'a>,
     broken: Vec<String>,
-    data: Result<Option<UserData>, String>,
-    /// Digest of the user data, if known.
+    data: Result<Option<UserData>, RefFault>,
+    /// Digest of the user data, if those are known.
     user_data: Option<SpecDigest>,
 }
 
@@ -232,6 +242,8 @@ pub fn decide(snap: &Snapshot) -> Decision {
     plan.patches.extend(template::of_the_model(&facts));
     plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&facts);
+    let over = ending::is_over(&facts);
+    let configs = config::upkeep(&facts, over);
     if !valid::is_void(pool) || pool.is_deleting() {
         plan.token = token::due(snap);
         plan.replicas = replicas::wanted(pool, facts.reading);
@@ -242,15 +254,19 @@ pub fn decide(snap: &Snapshot) -> Decision {
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
         let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
         plan.create = new.map(|instance| template::new_machine(snap, instance)).collect();
-        send(&mut plan, &mut facts);
+        if !over {
+            send(&mut plan, &mut facts);
+        }
+        plan.copy.clone_from(&configs.make);
     }
+    plan.left.clone_from(&configs.left);
     one_write_each(&mut plan);
-    if ending::is_over(&facts) {
+    if over && configs.noted.is_empty() {
         plan.finalizer = Hold::Remove;
     }
     plan.more |= facts.streak.is_new();
     plan.retry_at = plan.retry_at.into_iter().chain(facts.streak.until()).min();
-    status::fill(&mut plan, &facts);
+    status::fill(&mut plan, &facts, configs, over);
     plan
 }
 
@@ -279,7 +295,7 @@ impl<'a> Facts<'a> {
         let limits = budget(pool).unwrap_or_default();
         let model = class.map(|class| model_hash(pool, class)).or_else(|| old.model_hash.clone());
         let model = model.unwrap_or_default();
-        let data = bootstrap::template(pool, &snap.secret, &snap.data)
+        let data = bootstrap::template(pool, &snap.secret, (&snap.configs, &snap.data))
             .and_then(|data| token::fill(snap, data));
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
         let basis = Basis::of(snap, class, user_data.as_ref(), &model);

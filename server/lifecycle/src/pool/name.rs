@@ -63,8 +63,12 @@ pub fn machine_name(pool: &str, instance: &str, id: &ProviderId) -> String {
     if name.len() <= LONGEST && !name.ends_with('-') {
         return name;
     }
-    // Cut, and told apart by its id.
-    let suffix = digest::of_text(id.as_str());
+    told_apart(&name, id.as_str())
+}
+
+/// This name, cut as far as needed, told apart from others by a digest.
+pub(super) fn told_apart(name: &str, by: &str) -> String {
+    let suffix = digest::of_text(by);
     let room = LONGEST - suffix.len() - 1;
     let base: String = name.chars().take(room).collect();
     format!("{}-{suffix}", base.trim_end_matches(['-', '.']))

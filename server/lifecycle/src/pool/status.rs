@@ -15,8 +15,8 @@ use ostler_api::{
 };
 
 use super::{
-    Decision, Facts, Snapshot, Way, budget, ending::is_marked_gone, group::GroupView, in_place,
-    lost_group, matching::is_ready, name, token,
+    Decision, Facts, Snapshot, Way, budget, config::Upkeep, ending::is_marked_gone,
+    group::GroupView, in_place, lost_group, matching::is_ready, name, token,
 };
 use crate::{
     autoscaler::limits::limits,
@@ -52,12 +52,13 @@ fn said(type_: Type, holds: bool, reason: &'static str, message: impl Into<Strin
 }
 
 /// Fills in the status that a pool has after this plan, but for the intent of a new operation, which stands there.
-pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
+pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>, configs: Upkeep, over: bool) {
     let pool = &facts.snap.pool;
     let old = pool.status.clone().unwrap_or_default();
     let sent = plan.status.operation.take();
     let standing = &facts.standing;
-    let asked = old.asked || old.operation.is_some() || sent.is_some();
+    // What is left of a pool that goes is no driver's.
+    let asked = !over && (old.asked || old.operation.is_some() || sent.is_some());
     let mut status = MachinePoolStatus {
         observed_generation: pool.metadata.generation,
         selector: Some(name::selector(pool.name())),
@@ -68,6 +69,7 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
             .filter(|_| sent.as_ref().is_none_or(|it| it.user_data_hash.is_none())),
         operation: sent.or_else(|| standing.intent.clone()),
         asked,
+        bootstrap_configs: configs.noted,
         retries: standing.retries.clone(),
         replacement_retry: facts.streak.retry.clone(),
         group_retry: facts.group_retry.clone(),
@@ -103,10 +105,12 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
         status.failure_message.clone_from(&retry.message);
     }
     status.phase = Some(phase(pool, &status));
-    let all = conditions(facts, &status);
+    let all = conditions(facts, &status, configs.held);
     plan.news = news(&old, &all, pool);
     plan.news.extend(refusal(&old, &status, facts));
     plan.news.extend(scales_in(&old, &all));
+    let changed = configs.changed.map(|it| Event::normal(EventReason::TemplateChangedInPlace, it));
+    plan.news.extend(changed);
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
     let settles = status.operation.is_some()
         || status.phase != Some(PoolPhase::Running)
@@ -228,7 +232,7 @@ fn phase(pool: &MachinePool, status: &MachinePoolStatus) -> PoolPhase {
     if pool.is_deleting() { PoolPhase::Deleting } else { phase }
 }
 
-fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
+fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus, held: Option<String>) -> Vec<Said> {
     let pool = &facts.snap.pool;
     let wanted = pool.replicas();
     let ready = status.ready_replicas >= wanted;
@@ -239,9 +243,9 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
             said(Type::BootstrapReady, false, "ClassMissing", class_lacks(facts))
         }
         Err(lack) if token::due(facts.snap).is_some() => {
-            said(Type::BootstrapReady, false, TOKEN_DUE, lack)
+            said(Type::BootstrapReady, false, TOKEN_DUE, &lack.message)
         }
-        Err(lack) => said(Type::BootstrapReady, false, "DataMissing", lack),
+        Err(lack) => said(Type::BootstrapReady, false, lacking(&lack.reason), &lack.message),
     };
     let infrastructure = infrastructure(facts, status);
     let valid = match limits(&pool.metadata) {
@@ -277,15 +281,23 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
             Type::Deleting,
             pool.is_deleting(),
             if pool.is_deleting() { "Deleting" } else { "NotDeleting" },
-            if pool.is_deleting() {
-                format!("left: {}", numbered(status.replicas, "machine"))
-            } else {
-                String::new()
+            match held {
+                _ if !pool.is_deleting() => String::new(),
+                Some(held) => held,
+                None => format!("left: {}", numbered(status.replicas, "machine")),
             },
         ),
         deletable(facts, status),
         valid,
     ]
+}
+
+/// Reason of the condition while there are no user data.
+fn lacking(reason: &WaitReason) -> &'static str {
+    let mut words = WaitReason::WORDS.iter();
+    let word = words.find(|word| **word == reason.as_str()).copied();
+    word.filter(|_| *reason != WaitReason::BootstrapDataMissing)
+        .unwrap_or(EventReason::DataMissing.name())
 }
 
 /// So many machines of all are something.
@@ -569,12 +581,16 @@ fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<Event>
         told.contains(&one.type_) && one.status == "False" && !same
     };
     // Waiting is no warning.
+    let waits = [WaitReason::BootstrapNotReady, WaitReason::NotObserved];
+    let waits = waits.map(|reason| lacking(&reason));
     let quiet = ["WaitingForInstances", "DriverUnavailable", TOKEN_DUE];
-    let of_note = all.iter().filter(is_new).filter(|one| !quiet.contains(&one.reason));
+    let quiet = |one: &&Said| quiet.into_iter().chain(waits).any(|it| it == one.reason);
+    let of_note = all.iter().filter(is_new).filter(|one| !quiet(one));
     let tell = |one: &Said| {
         let mut reasons = EventReason::ALL.into_iter();
-        let reason = reasons.find(|it| it.name() == one.reason)?;
-        Some(Event::warning(reason, one.message.clone()))
+        let reason = reasons.find(|it| it.name() == one.reason);
+        let lacks = (one.type_ == Type::BootstrapReady).then_some(EventReason::DataMissing);
+        Some(Event::warning(reason.or(lacks)?, one.message.clone()))
     };
     of_note.filter_map(tell).collect()
 }

@@ -103,7 +103,7 @@ pub fn of_template(pool: &MachinePool) -> Machine {
     }
 }
 
-fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
+pub(super) fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
     let cluster = pool.spec.cluster_name.clone();
     let cluster = cluster.map(|name| (label::CLUSTER_NAME.to_owned(), name));
     cluster.into_iter().chain([(label::POOL_NAME.to_owned(), label_value(pool.name()))])

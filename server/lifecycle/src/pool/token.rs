@@ -5,10 +5,11 @@
 use std::iter::successors;
 
 use jiff::Timestamp;
-use ostler_api::MachinePool;
+use ostler_api::{MachinePool, machine::WaitReason};
 
-use super::{Snapshot, bootstrap, template::of_template};
+use super::{ConfigsView, Snapshot, bootstrap, template::of_template};
 use crate::{
+    bootstrap::RefFault,
     operation::{SecretText, UserData},
     plan::TokenRequest,
     snapshot::BootstrapToken,
@@ -63,7 +64,7 @@ pub fn token_ids(pool: &MachinePool) -> impl Iterator<Item = String> {
 pub fn needs_tokens(
     pool: &MachinePool,
     class: &crate::snapshot::SecretView,
-    own: &bootstrap::DataSecret,
+    own: (&ConfigsView, &bootstrap::DataSecret),
 ) -> bool {
     let asked_for = || bootstrap::template(pool, class, own).is_ok_and(|data| wants(data.as_ref()));
     pool.is_deleting() || asked_for()
@@ -79,20 +80,23 @@ fn newest(slots: &[Slot], now: Timestamp) -> Option<(&Slot, Timestamp)> {
     alive.max_by_key(|(_, end)| *end)
 }
 
-/// The user data with the token in its place. `Err`: the missing part, for people.
-pub(super) fn fill(snap: &Snapshot, data: Option<UserData>) -> Result<Option<UserData>, String> {
+/// The user data with the token in its place. `Err`: what is missing.
+pub(super) fn fill(snap: &Snapshot, data: Option<UserData>) -> Result<Option<UserData>, RefFault> {
+    let lacks = |message| RefFault { reason: WaitReason::BootstrapDataMissing, message };
     let Some(template) = data.as_ref().filter(|data| wants_token(data)) else { return Ok(data) };
     let slots = match &snap.tokens {
         TokenView::NoCluster => return Ok(data),
-        TokenView::NotNeeded => return Err("its bootstrap token has not been read yet".to_owned()),
+        TokenView::NotNeeded => {
+            return Err(lacks("its bootstrap token has not been read yet".to_owned()));
+        }
         TokenView::Unknown(why) => {
-            return Err(format!("its bootstrap token cannot be read: {why}"));
+            return Err(lacks(format!("its bootstrap token cannot be read: {why}")));
         }
         TokenView::Known(slots) => slots,
     };
     let token = newest(slots, snap.now).and_then(|(slot, _)| Some((slot, slot.token.as_ref()?)));
     let Some((slot, token)) = token else {
-        return Err("its bootstrap token has not been made yet".to_owned());
+        return Err(lacks("its bootstrap token has not been made yet".to_owned()));
     };
     let token = SecretText::new(format!("{}.{}", slot.id, token.secret.expose()));
     Ok(Some(with_token(template, &token)))
@@ -103,7 +107,7 @@ pub(super) fn fill(snap: &Snapshot, data: Option<UserData>) -> Result<Option<Use
 pub(super) fn due(snap: &Snapshot) -> Option<TokenRequest> {
     let TokenView::Known(slots) = &snap.tokens else { return None };
     let pool = &snap.pool;
-    let data = bootstrap::template(pool, &snap.secret, &snap.data).ok()?;
+    let data = bootstrap::template(pool, &snap.secret, (&snap.configs, &snap.data)).ok()?;
     if pool.is_deleting() || !wants(data.as_ref()) {
         return None;
     }

@@ -7,6 +7,7 @@ use ostler_api::{
 };
 
 use super::budget;
+use crate::copies;
 
 /// Whether nothing at all is done for it. A fault of the strategy alone stops only updates.
 pub(super) fn is_void(pool: &MachinePool) -> bool {
@@ -27,6 +28,7 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
             broken.push(format!("spec.template.spec.class.{field} is missing"));
         }
     }
+    broken.extend(copies::refused(&pool.metadata, &spec.template.spec));
     if let Some(PoolStrategyType::Other(word)) = &spec.strategy.type_ {
         broken.push(format!(
             "spec.strategy.type is {word:?}, and none of RollingUpdate, InPlaceUpdate and OnDelete"

@@ -11,9 +11,12 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use super::{BURST_OF_MACHINES, Decision, Snapshot, Victim, decide, owner_reference, token};
+use super::{
+    BURST_OF_MACHINES, Decision, Snapshot, Victim, config, decide, owner_reference, token,
+};
 use crate::{
     class::Hold,
+    copies::NewCopy,
     difference::difference,
     plan::{Event, EventAction, EventReason, TokenRequest},
     time::until,
@@ -42,7 +45,7 @@ pub struct Outlook {
 }
 
 impl Report for Outlook {
-    const NEEDED: &'static [&'static str] = &["operation"];
+    const NEEDED: &'static [&'static str] = &["operation", "bootstrapConfigs"];
 
     fn patch(&self, _: &Tried) -> Option<Value> {
         difference(self.old.as_ref(), &self.new)
@@ -74,7 +77,8 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
         return Plan::only(vec![batch], Next::Now);
     }
     let every = if decision.unsettled { BUSY } else { CALM };
-    let next = if !decision.create.is_empty() || decision.token.is_some() {
+    let is_noted = config::is_new(pool.status.as_ref(), &decision.status);
+    let next = if !decision.create.is_empty() || decision.token.is_some() || is_noted {
         Next::Now
     } else if decision.more {
         Next::After(LOOK_AGAIN)
@@ -91,6 +95,11 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
 fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
     let Decision { create, patches, instances, gone, delete, token, .. } = decision;
     let token = token.clone().map(|token| with_token(snap, token));
+    let copy = decision.copy.clone().map(|copy| with_copy(snap, copy));
+    let left = decision.left.iter().map(|copy| {
+        Write::new(Object::Pool(Arc::clone(&snap.pool)), Verb::DeleteCopy(Box::new(copy.clone())))
+    });
+    let left = Batch::of(Part::Tell, "cannot delete a copy of a template", left);
     let confirm = (!create.is_empty() || !delete.is_empty()).then(|| {
         let read = Verb::Confirm(Same::Spec);
         Batch::own("cannot read a pool", Write::new(Object::Pool(Arc::clone(&snap.pool)), read))
@@ -130,8 +139,10 @@ fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
     });
     token
         .into_iter()
+        .chain(copy)
         .chain(confirm)
         .chain(batches)
+        .chain([left])
         .filter(|batch| !batch.writes.is_empty())
         .collect()
 }
@@ -145,8 +156,16 @@ fn with_token(snap: &Snapshot, token: TokenRequest) -> Batch {
     Batch::of(Part::Tell, "cannot make a bootstrap token", [write])
 }
 
-/// The tokens are deleted before the pool. A cluster that cannot be reached does not hold the pool: its tokens expire
-/// by themselves.
+/// As with a token.
+fn with_copy(snap: &Snapshot, copy: NewCopy) -> Batch {
+    let note = format!("cannot make {copy}");
+    let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
+    let verb = Verb::MakeCopy(Box::new(copy));
+    let write = Write::new(Object::Pool(Arc::clone(&snap.pool)), verb).or_telling(refused);
+    Batch::of(Part::Tell, "cannot make a copy of a template", [write])
+}
+
+/// Its tokens go before it. A cluster that cannot be reached any more does not hold it: they end by themselves.
 fn without_tokens(snap: &Snapshot) -> Option<Batch> {
     let delete = |id| {
         let verb = Verb::Token(Box::new(TokenWrite::Delete { id, owner: snap.pool.uid().into() }));

@@ -20,6 +20,7 @@ use super::{
     owner_reference, spec_patch, status, told,
 };
 use crate::autoscaler::capacity;
+use crate::copies::MadeFor;
 use crate::difference::{difference, merge_patch};
 use crate::hold::Hold;
 use crate::plan::{Event, EventAction, EventReason};
@@ -270,10 +271,12 @@ pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
 fn make(snapshot: &Snapshot, name: &str) -> Write {
     let set = &snapshot.set;
     let write = create(machine(set, name), set.uid());
-    match snapshot.copies.as_ref().map(|copies| copies.copy(set, name)) {
+    match snapshot.copies.as_ref().map(|copies| copies.copy(MadeFor::set(set), name)) {
         None => write,
         Some(Ok(copy)) => Write { first: Some(Box::new(copy)), ..write },
-        Some(Err(why)) => Write { verb: Verb::Refuse(why), ..write }.remembered(Remember::Nothing),
+        Some(Err(fault)) => {
+            Write { verb: Verb::Refuse(fault.message), ..write }.remembered(Remember::Nothing)
+        }
     }
 }
 

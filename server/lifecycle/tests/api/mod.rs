@@ -174,7 +174,7 @@ impl Api {
             Verb::Confirm(_) => return Performed::Conflict,
             Verb::Create(_) => unreachable!("answered above"),
             Verb::Refuse(why) => return Performed::Failed(why.clone()),
-            Verb::DeleteCopy(_) | Verb::Token(_) => return Performed::Done,
+            Verb::MakeCopy(_) | Verb::DeleteCopy(_) | Verb::Token(_) => return Performed::Done,
             Verb::Patch(change) | Verb::PatchStatus(change) => {
                 changed(&there, |value| merge(value, change))
             }

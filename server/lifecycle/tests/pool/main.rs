@@ -12,6 +12,7 @@
 )]
 
 mod absence;
+mod configs;
 mod losses;
 mod matching;
 mod operations;

@@ -27,7 +27,7 @@ fn each_rule_says_what_is_wrong() {
         ),
         (json!({ "spec": { "template": { "spec": { "class": { "kind": "" } } } } }), "class.kind"),
         (json!({ "spec": { "template": { "spec": { "class": { "name": "" } } } } }), "class.name"),
-        (names_recipe(), "configRef names Recipe shared, which all Machines would share"),
+        (names_recipe(), "configRef names Recipe shared, which is no template"),
     ] {
         let said = rules(change);
         assert!(said.contains(words), "{said:?} lacks {words:?}");
