@@ -111,7 +111,7 @@ pub struct Decision {
     pub release: Vec<Arc<Machine>>,
     /// Merge patches of Machines, by place in [`Self::claimed`].
     pub patches: Vec<(Arc<Machine>, Value)>,
-    /// Names whose creation is repeated.
+    /// Names whose creation is repeated, and those that have a copy of the template already.
     pub repeat: Vec<String>,
     /// Reserve Machines to take in place of new ones.
     pub take: Vec<Arc<Machine>>,
@@ -190,6 +190,12 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
     let sees = snapshot.blind.is_none() && snapshot.foreign.is_none();
     let left = snapshot.copies.iter().filter(|_| sees).flat_map(|copies| &copies.left);
     let is_awaited = |copy: &&Made| snapshot.unanswered.contains(&copy.name);
+    let mut left: Vec<_> = left.filter(|copy| !is_awaited(copy)).cloned().collect();
+    let missing = count.create - take.len();
+    let usable = snapshot.copies.as_ref().map(|copies| copies.usable(set, &left, missing));
+    let usable = usable.unwrap_or_default();
+    left.retain(|copy| !usable.contains(&copy.name));
+    left.truncate(BURST);
     let is_new =
         set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
     Decision {
@@ -197,11 +203,11 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
         adopt,
         release,
         patches,
-        repeat: count.repeat,
-        create: count.create - take.len(),
+        create: missing - usable.len(),
+        repeat: count.repeat.into_iter().chain(usable).collect(),
         take,
         delete: count.delete,
-        left: left.filter(|copy| !is_awaited(copy)).take(BURST).cloned().collect(),
+        left,
         template: snapshot.copies.as_ref().and_then(CopiesView::seen),
         hold: count.hold,
         streak,

@@ -33,6 +33,7 @@ fn seen(set: MachineSet, machines: usize, template: ConfigView, left: &[&str]) -
         plural: "recipes".to_owned(),
         name: (*name).to_owned(),
         uid: format!("uid-{name}"),
+        of: Some("one".to_owned()),
     };
     let left = left.iter().map(made).collect();
     let (kind, plural) = (ConfigView::Absent, "recipes".to_owned());
@@ -91,6 +92,30 @@ fn a_copy_without_a_machine_goes_unless_its_machine_may_be_there() {
     assert_eq!(gone(&snap), ["s-left0"]);
     snap.blind = Some(Blind::OwnWrites);
     assert_eq!(gone(&snap), [""; 0]);
+}
+
+/// A core died between both writes.
+#[test]
+fn a_machine_is_made_for_a_copy_that_is_there_if_a_new_copy_would_be_the_same() {
+    let seen_before = |generation: i64| json!({ "bootstrapTemplate": { "name": "one", "generation": generation } });
+    for (before, machines, made, gone) in [
+        (seen_before(1), 0, 2, 0),
+        (seen_before(1), 1, 1, 1),
+        (seen_before(1), 2, 0, 2),
+        (seen_before(2), 0, 0, 2),
+        (json!({ "bootstrapTemplate": { "name": "two", "generation": 1 } }), 0, 0, 2),
+        (json!({}), 0, 0, 2),
+    ] {
+        let snap = seen(named("one", &before), machines, template(1), &["s-left0", "s-left1"]);
+        let plan = decide(&snap);
+        assert_eq!((plan.repeat.len(), plan.left.len()), (made, gone), "{before}");
+        assert_eq!(plan.create + plan.repeat.len() + machines, 2, "{before}");
+        let creates = writes(&snap, Part::Create);
+        assert!(plan.repeat.iter().all(|name| creates.iter().any(|it| it.of.name() == name)));
+    }
+    let mut snap = seen(named("one", &seen_before(1)), 0, template(1), &["s-left0"]);
+    snap.copies.as_mut().unwrap().left[0].of = Some("two".to_owned());
+    assert_eq!(decide(&snap).left.len(), 1);
 }
 
 #[test]
