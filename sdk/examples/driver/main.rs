@@ -185,7 +185,7 @@ impl Driver for Example {
         log_in(&request.ctx).await?;
         let spec = Spec::of(&request.ctx).await?;
         let mut applied_paths = Vec::new();
-        change(&request.ctx, Some(&request.provider_id), |server| {
+        let _now = change(&request.ctx, Some(&request.provider_id), |server| {
             let fixed = ostler_driver_sdk::hot::fixed_changes(&server.spec, &spec);
             let fixed = fixed.map_err(|error| DriverError::internal(error.to_string()))?;
             let fixed = request.in_the_way(&spec, fixed);
