@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -107,8 +107,7 @@ pub(crate) fn probe(words: &[String]) -> io::Result<()> {
         }
         _ => Err(io::Error::other("a word that probe does not know")),
     })?;
-    println!("{answer}");
-    Ok(())
+    writeln!(io::stdout(), "{answer}")
 }
 
 fn shown(it: &Server) -> serde_json::Value {

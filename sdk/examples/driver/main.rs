@@ -3,6 +3,7 @@
 mod cloud;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -255,7 +256,7 @@ async fn main() -> ExitCode {
         return match cloud::probe(question) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("{error}");
+                let _unheard = writeln!(std::io::stderr(), "{error}");
                 ExitCode::FAILURE
             }
         };
