@@ -447,13 +447,13 @@ fn the_typescript_driver_describes_itself_and_refuses_a_second_mutation_of_one_m
     TYPESCRIPT.answers_by_hand();
 }
 
-/// Those with --whole, without and with the cloud: `python3 tests/lies/run.py --help`.
+/// A sample, since each lie costs half a minute: `python3 tests/lies/run.py --help` has the others.
 #[test]
-fn every_lie_of_a_driver_in_typescript_is_seen() {
+fn lies_of_a_driver_in_typescript_are_seen() {
     let Some(clone) = TYPESCRIPT.clone() else { return };
     let output = Command::new("python3")
         .arg(tools::root().join("tests/lies/run.py"))
-        .args(["--ostler", &binaries().join("ostler").display().to_string()])
+        .args(["--ostler", &binaries().join("ostler").display().to_string(), "--every", "12"])
         .env("TYPESCRIPT", clone.join("sdk/typescript"))
         .output()
         .unwrap();
