@@ -256,9 +256,7 @@ impl Hand<'_> {
                 return if same { Ok(Answered::default()) } else { Err(WriteError::Conflict) };
             }
             Verb::Create(taken) => {
-                if let Some(copy) = &write.first {
-                    copies::make(writer, copy).await?;
-                }
+                copies::make_first(writer, write.first.as_deref()).await?;
                 match writer.create(api, seen.as_ref()).await {
                     Err(WriteError::Conflict) => return self.find(&place, write, taken).await,
                     answer => answer?,

@@ -9,6 +9,11 @@ use crate::bootstrap::CONFIG;
 use crate::client::{WriteError, Writer};
 use crate::watch::ObjectName;
 
+/// Makes the copy of what is created next, if that has one.
+pub(super) async fn make_first(writer: &Writer, copy: Option<&NewCopy>) -> Result<(), WriteError> {
+    if let Some(copy) = copy { make(writer, copy).await } else { Ok(()) }
+}
+
 /// Makes a copy, unless it is there. Whatever is refused is said with its name.
 pub(super) async fn make(writer: &Writer, copy: &NewCopy) -> Result<(), WriteError> {
     let says = |why: &dyn std::fmt::Display| format!("cannot make {copy}: {why}");

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     bootstrap::{ConfigFacts, ConfigKind, ConfigName, ConfigView, RefFault, lack, named},
     copies::{CopiesView, Made, MadeFor, NewCopy, Template, template_of},
+    plan::{Event, EventReason},
 };
 
 /// What was observed of the copies of a pool.
@@ -57,8 +58,8 @@ pub(super) struct Upkeep {
     pub(super) left: Vec<Made>,
     /// What holds those that go, for people.
     pub(super) held: Option<String>,
-    /// The template that was changed in place.
-    pub(super) changed: Option<String>,
+    /// That the template was changed in place.
+    pub(super) changed: Option<Event>,
 }
 
 /// The template of whose copy the instances of a pool get their data; `None`: they have other data, which come first.
@@ -205,10 +206,11 @@ impl Upkeep {
         let template = seen.copies.as_ref().and_then(CopiesView::seen);
         let template = template.unwrap_or_else(|| one.template.clone());
         if template.generation != one.template.generation {
-            self.changed = Some(format!(
+            let note = format!(
                 "template {} was changed in place: the pool keeps {}; for the change, name another template",
                 template.name, noted.name
-            ));
+            );
+            self.changed = Some(Event::normal(EventReason::TemplateChangedInPlace, note));
         }
         let data_secret_name = match &noted.view {
             ConfigView::Known(facts) => facts.data_secret_name.clone(),

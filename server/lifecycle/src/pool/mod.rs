@@ -241,7 +241,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     };
     plan.patches.extend(template::of_the_model(&facts));
     plan.patches.extend(evacuated(&facts));
-    plan.instances = instance_news(&facts);
+    plan.instances = template::instance_news(&facts);
     let over = ending::is_over(&facts);
     let configs = config::upkeep(&facts, over);
     if !valid::is_void(pool) || pool.is_deleting() {
@@ -480,16 +480,6 @@ fn gone(facts: &Facts<'_>) -> Vec<Arc<Machine>> {
         return all.cloned().collect();
     }
     facts.matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
-}
-
-fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
-    let news = facts.matched.members.iter().filter_map(|Member { machine, instance }| {
-        let said = template::instance_status((*instance)?, &facts.model);
-        let before = machine.status.as_ref().and_then(|status| status.instance.as_deref());
-        let named = machine.status.as_ref().is_some_and(|it| it.instance_provider_id.is_some());
-        (before != Some(&said) || !named).then(|| (Arc::clone(machine), said))
-    });
-    news.take(BURST_OF_MACHINES + 1).collect()
 }
 
 /// Machines to delete: all Machines of a pool in deletion; Machines whose instance is gone or in deletion; else the

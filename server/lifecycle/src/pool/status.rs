@@ -57,7 +57,6 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>, configs: Upkeep, over
     let old = pool.status.clone().unwrap_or_default();
     let sent = plan.status.operation.take();
     let standing = &facts.standing;
-    // What is left of a pool that goes is no driver's.
     let asked = !over && (old.asked || old.operation.is_some() || sent.is_some());
     let mut status = MachinePoolStatus {
         observed_generation: pool.metadata.generation,
@@ -107,10 +106,8 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>, configs: Upkeep, over
     status.phase = Some(phase(pool, &status));
     let all = conditions(facts, &status, configs.held);
     plan.news = news(&old, &all, pool);
-    plan.news.extend(refusal(&old, &status, facts));
-    plan.news.extend(scales_in(&old, &all));
-    let changed = configs.changed.map(|it| Event::normal(EventReason::TemplateChangedInPlace, it));
-    plan.news.extend(changed);
+    let once = [refusal(&old, &status, facts), scales_in(&old, &all), configs.changed];
+    plan.news.extend(once.into_iter().flatten());
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
     let settles = status.operation.is_some()
         || status.phase != Some(PoolPhase::Running)

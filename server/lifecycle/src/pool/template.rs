@@ -13,7 +13,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Facts, Snapshot,
+    BURST_OF_MACHINES, Facts, Snapshot,
     group::Instance,
     in_place,
     matching::Member,
@@ -198,8 +198,19 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
 
+/// The instance statuses to write: one more than a pass writes, if there are more.
+pub(super) fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
+    let news = facts.matched.members.iter().filter_map(|Member { machine, instance }| {
+        let said = instance_status((*instance)?, &facts.model);
+        let before = machine.status.as_ref().and_then(|status| status.instance.as_deref());
+        let named = machine.status.as_ref().is_some_and(|it| it.instance_provider_id.is_some());
+        (before != Some(&said) || !named).then(|| (Arc::clone(machine), said))
+    });
+    news.take(BURST_OF_MACHINES + 1).collect()
+}
+
 /// The wanted instance status of a Machine. `model`: the current model.
-pub(super) fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
+fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
     InstanceStatus {
         id: Some(instance.id.clone()).filter(|id| !id.is_empty()),
         name: Some(instance.name.clone()).filter(|name| !name.is_empty()),
