@@ -206,7 +206,7 @@ pub struct PoolBootstrapConfig {
     /// The copy.
     #[serde(flatten)]
     pub copy: BootstrapConfigRef,
-    /// Its template, as it was last seen.
+    /// The template at the last look.
     pub template: SeenTemplate,
     /// The Secret that it names for the user data.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -100,14 +100,14 @@ pub struct Made {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// The template that it was made from.
+    /// The template of the copy.
     pub of: Option<String>,
 }
 
-/// What a copy has of what it is made for.
+/// The part of a copy that depends on its user.
 #[derive(Debug, Clone)]
 pub(crate) struct MadeFor {
-    /// Labels beside those of the template, which they replace.
+    /// Labels in addition to the labels of the template; they win over equal names.
     pub(crate) labels: BTreeMap<String, String>,
     /// Its owner.
     pub(crate) owner: OwnerReference,

@@ -416,7 +416,8 @@ fn the_driver_for_auto_scaling_groups_keeps_all_rules_of_groups() {
     let noticed = format!("{with} {key}\nsdk/python/.venv/bin/python -c '{NOTICE}'");
     let (done, told) = shell(clone, &noticed);
     assert!(done, "{told}");
-    for check in ["pool/cloud-away", "pool/bad-secret", "pool/delete-partial", "pool/delete-named"] {
+    for check in ["pool/cloud-away", "pool/bad-secret", "pool/delete-partial", "pool/delete-named"]
+    {
         assert!(said.contains(&format!("✓ {check}")), "{said}");
     }
 }

@@ -19,7 +19,7 @@ fn class(finalizers: &[&str]) -> Value {
             "name": "c", "namespace": "default", "resourceVersion": "7", "finalizers": finalizers
         },
         "provider": "a.example.com", "providerSpec": {},
-        // So it says already whether it is valid, which has tests of its own.
+        // The class has condition `Valid` already, which other tests are about.
         "status": { "conditions": [{
             "type": "Valid", "status": "Unknown", "reason": "DriverUnavailable",
             "message": "no driver for provider \"a.example.com\" is connected and ready; none of another provider is",

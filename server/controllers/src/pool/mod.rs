@@ -48,7 +48,7 @@ pub(crate) struct Pools {
     /// Where groups are read.
     pub(crate) reads: Arc<Queue<GroupKey>>,
     pub(crate) configs: Arc<Configs>,
-    /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
+    /// Requests of the previous leader are listed, and not awaited: this process repeats a request that arrives late.
     pub(crate) handover: Handover,
     pub(crate) term: Term,
 }

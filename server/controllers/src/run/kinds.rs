@@ -107,7 +107,7 @@ impl Kinds {
         }
     }
 
-    /// Those that objects of bootstrap providers wake.
+    /// The queues that objects of bootstrap providers wake.
     pub(crate) fn booted(&self) -> Queues {
         Queues {
             machines: Arc::clone(&self.machines.queue),
@@ -116,7 +116,7 @@ impl Kinds {
         }
     }
 
-    /// Who hears what happens, in this order.
+    /// The listeners, in the order of their calls.
     pub(crate) fn all(&self, configs: &Arc<Configs>, stores: &Stores) -> AllTriggers {
         let all: Vec<Arc<dyn Triggers>> = vec![
             configs.clone(),

@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::REPORTER;
 use crate::bench::Bench;
-use crate::bootstrap::Queues;
 use crate::clock::Clock;
 use crate::deployment::Deployments;
 use crate::events::EventMetrics;

@@ -28,7 +28,7 @@ pub fn secret_name(pool: &MachinePool) -> Option<&str> {
     bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The same, or that which the copy of its template names.
+/// The Secret with the data of a pool: of its template, or of the copy of its bootstrap template.
 pub fn data_secret<'a>(pool: &'a MachinePool, configs: &'a ConfigsView) -> Option<&'a str> {
     let of_copy = || config::ready(pool, configs).ok()??.data_secret_name.as_deref();
     secret_name(pool).or_else(of_copy)

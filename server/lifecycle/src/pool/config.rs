@@ -24,9 +24,9 @@ use crate::{
 /// What was observed of the copies of a pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigsView {
-    /// The template that it names; `None`: none that may be followed.
+    /// The copies of the template; `None`: the core may follow no template of the pool.
     pub copies: Option<CopiesView>,
-    /// The copies that its status names.
+    /// The copies in the status of the pool.
     pub noted: Vec<Noted>,
 }
 
@@ -37,7 +37,7 @@ pub struct Noted {
     pub name: ConfigName,
     /// Its kind in paths.
     pub plural: String,
-    /// What was observed of it.
+    /// The observed state of the copy.
     pub view: ConfigView,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Upkeep {
     pub(super) make: Option<NewCopy>,
     /// Those that go.
     pub(super) left: Vec<Made>,
-    /// What holds those that go, for people.
+    /// Why copies that are to go are still there, for people.
     pub(super) held: Option<String>,
     /// That the template was changed in place.
     pub(super) changed: Option<Event>,
@@ -65,7 +65,7 @@ pub(super) struct Upkeep {
 /// The template of whose copy the instances of a pool get their data; `None`: they have other data, which come first.
 ///
 /// # Errors
-/// It names none that may be followed.
+/// The pool names no template that the core may follow.
 pub fn config_template(pool: &MachinePool) -> Result<Option<Template>, RefFault> {
     let spec = &pool.spec.template.spec;
     let has_data =

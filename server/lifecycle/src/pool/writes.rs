@@ -165,7 +165,7 @@ fn with_copy(snap: &Snapshot, copy: NewCopy) -> Batch {
     Batch::of(Part::Tell, "cannot make a copy of a template", [write])
 }
 
-/// Its tokens go before it. A cluster that cannot be reached any more does not hold it: they end by themselves.
+/// The tokens of a pool are deleted before the pool. A cluster that cannot be reached any more does not hold it: they end by themselves.
 fn without_tokens(snap: &Snapshot) -> Option<Batch> {
     let delete = |id| {
         let verb = Verb::Token(Box::new(TokenWrite::Delete { id, owner: snap.pool.uid().into() }));
