@@ -194,7 +194,7 @@ pub(crate) fn guarded(act: impl FnOnce()) {
     }
 }
 
-/// Whether a class changed in what anybody acts on: nobody but its users reads its status.
+/// Whether more than the status of a class changed: the core does not act on the status.
 fn is_more_than_status(change: &Change<MachineClass>) -> bool {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
     let meta = |class: &MachineClass| ObjectMeta {

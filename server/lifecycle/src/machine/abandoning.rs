@@ -4,16 +4,15 @@
 
 use ostler_api::{
     Machine,
-    machine::{MachineConditionType, MachineStatus, WaitReason},
+    machine::{MachineStatus, WaitReason},
     names,
 };
 
 use super::{
-    State, conditions,
-    pass::{Pass, Release},
+    State, deleting,
+    pass::Pass,
     transition::{Outcome, Transition},
 };
-use crate::plan::EventReason;
 
 /// The instance that the driver called not ours, and that the annotation names: the Machine goes
 /// without it.
@@ -28,11 +27,6 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();
-    pass.learned.release = Some(Release::Abandoned);
-    let (deleted, event) = (MachineConditionType::InstanceDeleted, EventReason::InstanceAbandoned);
-    if conditions::reason(&pass.status, &deleted) != Some(event.name()) {
-        conditions::set(pass, &deleted, false, event.name(), &provider_id);
-        pass.effects.event(true, event, provider_id);
-    }
+    deleting::abandon(pass, provider_id);
     Err(Transition::To(State::Finishing))
 }

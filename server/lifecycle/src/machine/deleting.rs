@@ -137,6 +137,16 @@ pub(crate) fn forget(pass: &mut Pass<'_>) {
     conditions::remove(&mut pass.status, &DELETED);
 }
 
+/// The Machine may go without its instance. The condition makes the event come once.
+pub(crate) fn abandon(pass: &mut Pass<'_>, provider_id: String) {
+    pass.learned.release = Some(Release::Abandoned);
+    let event = EventReason::InstanceAbandoned;
+    if conditions::reason(&pass.status, &DELETED) != Some(event.name()) {
+        conditions::set(pass, &DELETED, false, event.name(), &provider_id);
+        pass.effects.event(true, event, provider_id);
+    }
+}
+
 /// The Machine may go. It says so from now on, also while a pause or something else holds it.
 pub(crate) fn release(pass: &mut Pass<'_>, release: Release) {
     pass.learned.release = Some(release);

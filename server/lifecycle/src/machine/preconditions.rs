@@ -158,7 +158,7 @@ fn fits(class: &ClassFacts) -> Result<(), MissingPrecondition> {
     lack(WaitReason::ProviderSpecTooLarge, text)
 }
 
-/// What a user has to correct at a class or its secrets, whoever is to be made with it, before a driver can be asked.
+/// Faults of a class or its secrets that a user has to correct before the core asks a driver.
 pub(crate) fn of_class(class: &ClassFacts, secret: &SecretView) -> Result<(), MissingPrecondition> {
     fits(class)?;
     keeps_rules(class)?;
