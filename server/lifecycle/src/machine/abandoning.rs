@@ -9,8 +9,9 @@ use ostler_api::{
 };
 
 use super::{
-    State, deleting,
+    State,
     pass::Pass,
+    releasing,
     transition::{Outcome, Transition},
 };
 
@@ -27,6 +28,6 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();
-    deleting::abandon(pass, provider_id);
+    releasing::abandon(pass, provider_id);
     Err(Transition::To(State::Finishing))
 }

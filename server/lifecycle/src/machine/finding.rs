@@ -6,14 +6,14 @@ use ostler_api::{
 };
 
 use super::{
-    State, abandoning, deleting,
+    State, abandoning,
     draining::{self, drain},
     hooks, instance,
     last_operation::Activity,
     pass::Pass,
     pooled, preconditions,
     reading::Reading,
-    retry,
+    releasing, retry,
     takeover::{self, Upstream},
     token,
     transition::{Outcome, Transition},
@@ -39,7 +39,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
         pass.status.deletion_cause = Some(cause);
     }
     if pass.status.machine_phase() != MachinePhase::Terminating {
-        deleting::forget(pass);
+        releasing::forget(pass);
     }
     let step = takeover::step_to_resume(pass).unwrap_or(MachineStep::FindInstance);
     pass.machine_phase(&MachinePhase::Terminating);

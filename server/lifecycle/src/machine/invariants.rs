@@ -13,7 +13,7 @@ use ostler_api::{
     names,
 };
 
-use super::{abandoning, absence, deleting, instance::is_own_create, own_instance, pooled};
+use super::{abandoning, absence, instance::is_own_create, own_instance, pooled, releasing};
 use crate::{
     digest, node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
@@ -176,7 +176,7 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
             }
     });
     let abandoned = abandoning::named(&snapshot.machine, &status(snapshot)).is_some();
-    let known = deleting::recorded(&status(snapshot)).is_some();
+    let known = releasing::recorded(&status(snapshot)).is_some();
     gone || known || abandoned || pooled::is_gone(snapshot) || !was_ever_asked(snapshot)
 }
 

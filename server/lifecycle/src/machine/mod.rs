@@ -12,7 +12,7 @@
 //! | condition `InstanceInitialized` | `initializing.rs` |
 //! | condition `InstanceAdopted` | `adoption.rs` |
 //! | `instanceUID`, `instanceClusterID` | `cluster_id.rs` |
-//! | condition `InstanceDeleted` | `deleting.rs` |
+//! | condition `InstanceDeleted` | `releasing.rs` |
 //! | condition `Drained`, `drain` | `draining/` |
 //! | conditions `HotUpdated` and `HotUpdateRefused`, `hotUpdate` | `updating.rs` |
 //! | condition `NodeTemplateRefused` | `node_template.rs` |
@@ -86,6 +86,7 @@ mod preboot;
 pub(crate) mod preconditions;
 mod preserving;
 mod reading;
+mod releasing;
 mod retry;
 mod running;
 mod settled;
@@ -215,16 +216,16 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());
         if pooled::is_gone(pass.snap) {
-            deleting::release(pass, pass::Release::Deleted);
+            releasing::release(pass, pass::Release::Deleted);
             state = State::Deleting;
-        } else if let Some(release) = deleting::recorded(&pass.status).filter(|_| pass.is_free()) {
-            deleting::release(pass, release);
+        } else if let Some(release) = releasing::recorded(&pass.status).filter(|_| pass.is_free()) {
+            releasing::release(pass, release);
             state = State::Deleting;
         } else if let Err(wait) = pooled::hold(pass) {
             pass.apply(wait)?;
         }
     } else {
-        deleting::forget(pass);
+        releasing::forget(pass);
     }
     let answered = answer::settle(pass, state);
     state = follow(pass, state, answered)?;
