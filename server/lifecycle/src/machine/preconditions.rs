@@ -190,10 +190,8 @@ fn keeps_rules(class: &ClassFacts) -> Result<(), MissingPrecondition> {
 }
 
 fn secret(snap: &Snapshot) -> Result<(), MissingPrecondition> {
-    match &snap.secret {
-        SecretView::LastKnown(..) if snap.machine.is_deleting() => Ok(()),
-        view => secrets(view),
-    }
+    let is_enough = snap.machine.is_deleting() && matches!(snap.secret, SecretView::LastKnown(..));
+    if is_enough { Ok(()) } else { secrets(&snap.secret) }
 }
 
 fn secrets(view: &SecretView) -> Result<(), MissingPrecondition> {

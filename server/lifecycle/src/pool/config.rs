@@ -136,7 +136,8 @@ pub(super) fn ready<'a>(
         }
         Some(view) => {
             let lack = lack(view, &name.kind, &name);
-            let (reason, message) = lack.unwrap_or((WaitReason::NotObserved, name.to_string()));
+            let (reason, message) =
+                lack.unwrap_or_else(|| (WaitReason::NotObserved, name.to_string()));
             return fault(reason, message);
         }
     };
@@ -212,9 +213,10 @@ impl Upkeep {
             );
             self.changed = Some(Event::normal(EventReason::TemplateChangedInPlace, note));
         }
-        let data_secret_name = match &noted.view {
-            ConfigView::Known(facts) => facts.data_secret_name.clone(),
-            _ => one.data_secret_name.clone(),
+        let data_secret_name = if let ConfigView::Known(facts) = &noted.view {
+            facts.data_secret_name.clone()
+        } else {
+            one.data_secret_name.clone()
         };
         self.noted.push(PoolBootstrapConfig { copy: one.copy.clone(), template, data_secret_name });
     }
@@ -223,7 +225,7 @@ impl Upkeep {
         let ConfigView::Known(facts) = view else { return };
         let finalizers = facts.finalizers.join(", ");
         let by = if finalizers.is_empty() { "nothing".to_owned() } else { finalizers };
-        self.held.get_or_insert(format!("{name} is deleted first, and held by {by}"));
+        self.held.get_or_insert_with(|| format!("{name} is deleted first, and held by {by}"));
         if !facts.is_deleting {
             self.left.push(Made {
                 kind: name.kind.clone(),

@@ -192,8 +192,10 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
         "zones": pool.spec.failure_domains,
     });
     let annotations = pool.spec.template.metadata.as_ref().and_then(|it| it.annotations.as_ref());
-    if let Some(at) = annotations.and_then(|all| all.get(annotation::RESTARTED_AT)) {
-        content["restarted"] = json!(at);
+    if let Some(at) = annotations.and_then(|all| all.get(annotation::RESTARTED_AT))
+        && let Some(content) = content.as_object_mut()
+    {
+        content.insert("restarted".to_owned(), json!(at));
     }
     hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
