@@ -44,35 +44,7 @@ impl Broken {
             return Ok(self.answer(&vm));
         }
         let answer = self.fake.get_machine_status(request).await;
-        let answer = if self.breaks(Breakage::SameMessage) {
-            let now = cloud.clock().now();
-            answer.map_err(|error| DriverError::not_found(format!("{error} at {now}")))
-        } else {
-            answer
-        };
-        let answer =
-            if self.breaks(Breakage::StatusNotOurs) { answer.map_err(as_absent) } else { answer };
-        let answer = if self.breaks(Breakage::StatusPreviousByName) && named.is_none() {
-            answer.map_err(as_absent)
-        } else {
-            answer
-        };
-        let answer = if self.breaks(Breakage::StatusNotOursCluster) {
-            answer.map_err(|error| error.of_cluster(""))
-        } else {
-            answer
-        };
-        let answer = if self.breaks(Breakage::StatusErrorNotAbsent) {
-            answer.map_err(|error| DriverError::not_found(error.to_string()))
-        } else {
-            answer
-        };
-        let answer = match answer {
-            Err(error) if self.breaks(Breakage::StatusCloudAway) && is_away(&error) => {
-                Err(DriverError::not_found(error.to_string()))
-            }
-            answer => answer,
-        };
+        let answer = answer.map_err(|error| self.misreported(error, named.is_none()));
         if self.breaks(Breakage::StatusAbsent)
             && named.is_none()
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
@@ -103,7 +75,29 @@ impl Broken {
         Ok(found)
     }
 
-    /// An instance whose name begins with that of the target, if there is none of that name.
+    /// The error of GetMachineStatus. `by_name`: the core knows no provider id.
+    fn misreported(&self, error: DriverError, by_name: bool) -> DriverError {
+        if self.breaks(Breakage::SameMessage) {
+            let now = self.fake.cloud().clock().now();
+            return DriverError::not_found(format!("{error} at {now}"));
+        }
+        if self.breaks(Breakage::StatusNotOurs)
+            || (self.breaks(Breakage::StatusPreviousByName) && by_name)
+        {
+            return as_absent(error);
+        }
+        if self.breaks(Breakage::StatusNotOursCluster) {
+            return error.of_cluster("");
+        }
+        if self.breaks(Breakage::StatusErrorNotAbsent)
+            || (self.breaks(Breakage::StatusCloudAway) && is_away(&error))
+        {
+            return DriverError::not_found(error.to_string());
+        }
+        error
+    }
+
+    /// An instance whose name begins with the name of the target, if no instance has that name.
     fn begins_alike(&self, ctx: &Context) -> Option<Vm> {
         let ours = ctx.identity();
         let all = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);

@@ -102,17 +102,17 @@ impl<'a> Stage<'a> {
         Ok(made)
     }
 
+    /// The machine of an operation: a new machine if the operation changes the machine.
+    async fn subject(&mut self, listed: &Made) -> Outcome<(Machine, MachineRecord)> {
+        let only_reads = self.verb.reads() || self.verb.creates();
+        let own = if only_reads { Vec::new() } else { self.make(1).await? };
+        let found = own.first().or_else(|| listed.first()).cloned();
+        Ok(found.unwrap_or_else(|| (self.bench.machine(), MachineRecord::default())))
+    }
+
     /// The operation with a fault at one of its requests, or without any; what it asked the cloud.
     async fn play(&mut self, listed: &Made, plan: Option<(usize, Fault)>) -> Outcome<Seen> {
-        let own = if self.verb.reads() || self.verb.creates() {
-            Vec::new()
-        } else {
-            self.make(1).await?
-        };
-        let (machine, record) = match own.first().or_else(|| listed.first()) {
-            Some((machine, record)) => (machine.clone(), record.clone()),
-            None => (self.bench.machine(), MachineRecord::default()),
-        };
+        let (machine, record) = self.subject(listed).await?;
         let id = record.provider_id.as_str();
         let before = self.tags(id).await?;
         let untagged = self.untagged().await;
@@ -141,7 +141,7 @@ impl<'a> Stage<'a> {
             let after = self.tags(id).await?;
             *self.updated.lock() =
                 after.into_iter().filter(|(key, value)| before.get(key) != Some(value)).collect();
-            self.end(&machine, own.is_empty() && self.verb.reads()).await?;
+            self.end(&machine, self.verb.reads()).await?;
             return Ok(seen);
         };
         again.transpose()?;

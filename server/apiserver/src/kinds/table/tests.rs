@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::{Include, Rendering, age, json_path, table};
@@ -162,7 +164,7 @@ fn columns_of_built_in_kinds_show_what_is_there_and_a_word_for_what_is_not() {
             object
         });
         for object in full.chain([json!({"metadata": {"name": "y"}})]) {
-            shown += &format!("{name} {}\n", cells(*kind, &object));
+            writeln!(shown, "{name} {}", cells(*kind, &object)).unwrap();
         }
     }
     assert_eq!(shown, include_str!("shown.txt"));
