@@ -49,7 +49,7 @@ pub(super) fn of(pool: &MachinePool, machines: &[Machine]) -> Vec<Model> {
         model.newest = model.newest.max(made);
     }
     let mut all: Vec<_> = all.into_iter().map(|(hash, model)| Model { hash, ..model }).collect();
-    all.sort_by(|one, other| (one.current, one.newest).cmp(&(other.current, other.newest)));
+    all.sort_by_key(|model| (model.current, model.newest));
     all
 }
 
