@@ -17,17 +17,19 @@ use ostler_driver_fake::control::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 25] = [
+const PROBED: [&str; 28] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
     "create/tags-atomic",
     "create/user-data-intact",
+    "create/zone",
     "delete/cloud-away",
     "delete/dependents",
     "events/gone",
     "events/named",
     "initialize/cloud-away",
+    "initialize/once",
     "list/cloud-away",
     "list/untagged",
     "pool/cloud-away",
@@ -35,6 +37,7 @@ const PROBED: [&str; 25] = [
     "pool/tags",
     "pool/update-tags",
     "pool/user-data",
+    "secret/not-in-tags",
     "session/standby-tells-nothing",
     "status/cloud-away",
     "update/cloud-away",
