@@ -97,7 +97,7 @@ pub(super) struct Tap {
     memory: Arc<Mutex<Memory>>,
     /// Operations without a known arm.
     unknown: BTreeSet<String>,
-    /// Operations that have a second or less.
+    /// Operations that have less than five seconds.
     hurried: BTreeSet<String>,
     /// Operations of this session.
     seen: BTreeSet<String>,
@@ -351,7 +351,7 @@ impl Tap {
         if operation.request.is_none() {
             remember(&mut self.unknown, operation.operation_id.clone());
         }
-        if operation.timeout.is_some_and(|time| (time.seconds, time.nanos) <= (1, 0)) {
+        if operation.timeout.is_some_and(|time| time.seconds < 5) {
             remember(&mut self.hurried, operation.operation_id.clone());
         }
         let mut memory = self.memory.lock();
