@@ -117,6 +117,7 @@ impl Sdk {
     /// Calls the driver on its socket, as an author does by hand.
     fn answers_by_hand(&self) {
         const SERVICE: &str = "ostler.driver.v1alpha1.MachineDriverService";
+        const CONTRACT: &str = "ostler/driver/v1alpha1/machine_driver.proto";
         const CREATE: &str = r#"{"context": {"operation_id": "ID", "cluster_id": "c", "target": {"uid": "u", "name": "m"},
             "timeout": "600s", "secret": {"apiKey": "a2V5"}, "machine_class": {"provider_spec_json":
             "{\"size\": \"small\", \"image\": \"linux\", \"bootSeconds\": 600}"}}}"#;
@@ -134,7 +135,13 @@ impl Sdk {
         let address = format!("unix:{}", socket.display());
         let command = |args: &[&str]| {
             let mut command = Command::new(&grpcurl);
-            command.arg("-plaintext").args(args);
+            command.arg("-plaintext");
+            if self.name == "typescript" {
+                // Its reflection lacks the well-known types.
+                let proto = tools::root().join("proto");
+                command.arg("-import-path").arg(proto).args(["-proto", CONTRACT]);
+            }
+            command.args(args);
             command
         };
         let call =

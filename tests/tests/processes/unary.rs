@@ -299,15 +299,6 @@ const DEFECTS: &[Defect] = &[
         )],
     },
     Defect {
-        what: "initializes again each time",
-        check: "initialize/once",
-        changes: &[(
-            "driver.py",
-            "(row := need(x))[\"initialized\"] or cloud.change(row,",
-            "cloud.change(need(x),",
-        )],
-    },
-    Defect {
         what: "says when it was",
         check: "status/same-message",
         changes: &[(

@@ -5,7 +5,7 @@ use ostler_tests::stack::{Part, Stack};
 use crate::e2e::manifests::{apply_examples, class, machine, pod};
 
 /// Slow enough for kubectl to see each step. A Node joins while its instance is still being initialized, hence the eight seconds.
-const SLOW: &str = r#"{"region":"local","image":"fake-1.0","initialize":true,"latency":{"create":"2s","initialize":"2s","join":"8s","delete":"2s"}}"#;
+const SLOW: &str = r#"{"region":"local","image":"fake-1.0","initialize":true,"latency":{"create":"5s","initialize":"2s","join":"8s","delete":"2s"}}"#;
 
 fn stack_without(part: Part) -> Option<Stack> {
     match part {
