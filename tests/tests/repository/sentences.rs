@@ -44,7 +44,10 @@ fn sentences(text: &str) -> Vec<String> {
     for word in named.split_whitespace() {
         let sentence = sentences.last_mut().filter(|sentence| !sentence.ends_with(['.', '!', '?']));
         match sentence {
-            Some(sentence) => *sentence += &format!(" {word}"),
+            Some(sentence) => {
+                sentence.push(' ');
+                sentence.push_str(word);
+            }
             None => sentences.push(word.to_owned()),
         }
     }

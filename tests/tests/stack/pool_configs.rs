@@ -1,6 +1,6 @@
 //! Pools whose user data are a bootstrap provider's: one copy of a template for each. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

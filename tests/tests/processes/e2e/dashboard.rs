@@ -21,8 +21,8 @@ struct Page {
 impl Page {
     /// Of a line with its link.
     fn of(line: &str) -> Self {
-        let (_, link) = line.split_once("http://").expect("a link");
-        let (address, token) = link.trim().split_once("/#").expect("a token");
+        let (_, link) = line.split_once("http://").unwrap();
+        let (address, token) = link.trim().split_once("/#").unwrap();
         Self { address: address.to_owned(), token: token.to_owned() }
     }
 
@@ -47,7 +47,7 @@ impl Page {
         let updates = lines.map(|line| line.unwrap());
         let mut updates =
             updates.filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok());
-        updates.find(is_wanted).expect("such an update")
+        updates.find(is_wanted).unwrap()
     }
 }
 
