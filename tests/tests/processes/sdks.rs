@@ -117,7 +117,8 @@ impl Sdk {
     /// Calls the driver on its socket, as an author does by hand.
     fn answers_by_hand(&self) {
         const SERVICE: &str = "ostler.driver.v1alpha1.MachineDriverService";
-        const CONTRACT: &str = "ostler/driver/v1alpha1/machine_driver.proto";
+        const CONTRACT: [&str; 2] =
+            ["-import-path=proto", "-proto=ostler/driver/v1alpha1/machine_driver.proto"];
         const CREATE: &str = r#"{"context": {"operation_id": "ID", "cluster_id": "c", "target": {"uid": "u", "name": "m"},
             "timeout": "600s", "secret": {"apiKey": "a2V5"}, "machine_class": {"provider_spec_json":
             "{\"size\": \"small\", \"image\": \"linux\", \"bootSeconds\": 600}"}}}"#;
@@ -135,13 +136,9 @@ impl Sdk {
         let address = format!("unix:{}", socket.display());
         let command = |args: &[&str]| {
             let mut command = Command::new(&grpcurl);
-            command.arg("-plaintext");
-            if self.name == "typescript" {
-                // Its reflection lacks the well-known types.
-                let proto = tools::root().join("proto");
-                command.arg("-import-path").arg(proto).args(["-proto", CONTRACT]);
-            }
-            command.args(args);
+            // The reflection of TypeScript lacks the well-known types.
+            let contract = CONTRACT.iter().filter(|_| self.name == "typescript");
+            command.current_dir(tools::root()).arg("-plaintext").args(contract).args(args);
             command
         };
         let call =
@@ -498,16 +495,12 @@ fn the_go_driver_describes_itself_and_refuses_a_second_mutation_of_one_machine()
 fn is_new(sdk: &Sdk, set_up: impl FnOnce(&Path, &Path)) {
     let Some(clone) = sdk.clone() else { return };
     let parent = TempDir::new().unwrap();
-    let new = format!(
-        "cargo run --release -- driver new --lang {} --provider metal.example.com mine",
-        sdk.name
-    );
-    let (made, said) = shell(parent.path(), &new);
+    let new = "cargo run --release -- driver new --provider metal.example.com mine --lang ";
+    let (made, said) = shell(parent.path(), &(new.to_owned() + sdk.name));
     assert!(made, "{said}");
     let dir = parent.path().join("mine");
     set_up(&dir, clone);
-    let page = fs::read_to_string(dir.join("README.md")).unwrap();
-    for block in blocks(&page) {
+    for block in blocks(&fs::read_to_string(dir.join("README.md")).unwrap()) {
         let block = block
             .replace("ostler sanity", "cargo run --release -- sanity --focus '^(create|update)/'");
         let (done, said) = shell(&dir, &block);
