@@ -152,6 +152,14 @@ impl fmt::Debug for TemplateBody {
 }
 
 impl ConfigFacts {
+    /// Why the user of this object waits while the object is deleted. `named`: the object.
+    pub(crate) fn goes_first(&self, named: &impl fmt::Display) -> String {
+        match self.finalizers.join(", ") {
+            none if none.is_empty() => format!("{named} is deleted first"),
+            names => format!("{named} is deleted first, and is held by its finalizers: {names}"),
+        }
+    }
+
     /// As [`Self::of`], with what copies are made from.
     pub fn of_template(metadata: &ObjectMeta, content: &Value) -> Self {
         let body = content.pointer("/spec/template").filter(|body| body.is_object());

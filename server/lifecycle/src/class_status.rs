@@ -86,7 +86,7 @@ fn verdict(class: &ClassFacts, snap: &Snapshot) -> Verdict {
             Verdict::new(Some(true), "Accepted", review.warnings.join("; "))
         }
         ReviewView::NoAnswer => {
-            let text = "nothing is wrong that the core can see; the driver checks no classes";
+            let text = "the core finds no fault; the driver checks no classes";
             Verdict::new(Some(true), "NotChecked", text)
         }
         ReviewView::NotAsked | ReviewView::Asked => {
@@ -101,9 +101,9 @@ fn verdict(class: &ClassFacts, snap: &Snapshot) -> Verdict {
 /// The connected providers, for a user who mistyped the provider.
 fn connected(providers: &[String]) -> String {
     if providers.is_empty() {
-        return "none of another provider is".to_owned();
+        return "no other driver is connected".to_owned();
     }
-    format!("connected are those of {}", providers.join(", "))
+    format!("drivers are connected for {}", providers.join(", "))
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
                 ReviewView::NotAsked,
                 "Unknown",
                 "DriverUnavailable",
-                "connected and ready; connected are those of a.example.com, b.example.com",
+                "connected and ready; drivers are connected for a.example.com, b.example.com",
             ),
         ] {
             let (is, why, text) = said(&snapshot(driver, review));

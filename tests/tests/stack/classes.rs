@@ -36,7 +36,7 @@ async fn a_class_says_whether_it_is_valid_as_it_is_now() {
     let world = World::start().await;
     let spec = json!({ "region": "local", "image": "fake-1.0" });
     world.apply::<MachineClass>(class_of("fak.ostler.dev", "c", &spec)).await;
-    until_valid(&world, "Unknown", "connected are those of fake.ostler.dev").await;
+    until_valid(&world, "Unknown", "drivers are connected for fake.ostler.dev").await;
     edit(&world, json!({ "provider": "fake.ostler.dev" })).await;
     until_valid(&world, "True", "the driver accepts it").await;
     edit(&world, json!({ "providerSpec": { "tags": { "vm": { "ostler.dev/cluster": "x" } } } }))

@@ -23,6 +23,7 @@ use ostler_api::{MachineClass, MachinePool, Revision};
 use ostler_lifecycle::class::{
     Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
 };
+use ostler_lifecycle::hot_update::Question;
 use ostler_lifecycle::plan::EventReason;
 use ostler_lifecycle::write::finalizer_patch;
 use parking_lot::Mutex;
@@ -61,6 +62,8 @@ pub(crate) struct Classes {
 pub(crate) struct Observed {
     name: ObjectName,
     facts: Snapshot,
+    /// The question for the driver; `None`: the driver answers none.
+    question: Option<Question>,
     kept: Option<Arc<Secret>>,
     /// How much longer an unused class is held.
     lingers: Option<Duration>,
@@ -97,7 +100,7 @@ impl Kind for Classes {
         let before = kept.as_deref().and_then(kept_in);
         let changed =
             class.as_ref().zip(before).is_some_and(|(now, before)| now.spec != before.class.spec);
-        let (driver, review) =
+        let (driver, question, review) =
             class.as_deref().map(|class| self.reviewer.review_of(class)).unwrap_or_default();
         let facts = Snapshot {
             used: used || lingers.is_some(),
@@ -112,7 +115,7 @@ impl Kind for Classes {
             now: (self.clock)(),
             class,
         };
-        Ok(Some(Observed { name: name.clone(), facts, kept, lingers }))
+        Ok(Some(Observed { name: name.clone(), facts, question, kept, lingers }))
     }
 
     fn plan(observed: &Observed) -> Plan {
@@ -124,10 +127,12 @@ impl Kind for Classes {
     }
 
     async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, PassError> {
-        let Observed { name, facts, kept, .. } = observed;
+        let Observed { name, facts, question, kept, .. } = observed;
         let finalizer = match facts.class.as_deref() {
             Some(class) => {
-                self.reviewer.check(class, &facts.driver);
+                if let Some(question) = question {
+                    self.reviewer.ask(name, question);
+                }
                 change(&self.writer, class, name, finalizer::MACHINE, plan.hold).await
             }
             None => Ok(()),

@@ -22,7 +22,7 @@ fn class(finalizers: &[&str]) -> Value {
         // The class has condition `Valid` already, which other tests are about.
         "status": { "conditions": [{
             "type": "Valid", "status": "Unknown", "reason": "DriverUnavailable",
-            "message": "no driver for provider \"a.example.com\" is connected and ready; none of another provider is",
+            "message": "no driver for provider \"a.example.com\" is connected and ready; no other driver is connected",
             "lastTransitionTime": "1970-01-01T00:00:00Z"
         }] }
     })

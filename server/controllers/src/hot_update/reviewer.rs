@@ -99,17 +99,19 @@ impl Reviewer {
         ready.map(|it| it.provider.to_string()).collect()
     }
 
-    /// The driver of a class, and what it says of the class itself.
-    pub(crate) fn review_of(&self, class: &MachineClass) -> (DriverView, ReviewView) {
+    /// The driver of a class, the question about the class itself if the driver answers such questions, and the answer.
+    pub(crate) fn review_of(
+        &self,
+        class: &MachineClass,
+    ) -> (DriverView, Option<Question>, ReviewView) {
         let driver = driver_of(&self.sessions, &self.settings, class.provider());
-        let review = match &driver {
-            DriverView::Ready(driver) => match question(class, driver) {
-                Some(question) => self.answer(&ObjectName::of(class), &question),
-                None => ReviewView::NoAnswer,
-            },
-            DriverView::Unavailable | DriverView::NotReady(_) => ReviewView::NotAsked,
+        let DriverView::Ready(facts) = &driver else { return (driver, None, ReviewView::NotAsked) };
+        let question = question(class, facts);
+        let review = match &question {
+            Some(question) => self.answer(&ObjectName::of(class), question),
+            None => ReviewView::NoAnswer,
         };
-        (driver, review)
+        (driver, question, review)
     }
 
     /// The driver's answer.
@@ -122,14 +124,6 @@ impl Reviewer {
         let key = key(class, question);
         if self.answers.lock().ask(&key, question) {
             self.reviews.add(key, Priority::Change);
-        }
-    }
-
-    /// Requests a review of a class that changed, or whose driver changed.
-    pub(crate) fn check(&self, class: &MachineClass, driver: &DriverView) {
-        let DriverView::Ready(driver) = driver else { return };
-        if let Some(question) = question(class, driver) {
-            self.ask(&ObjectName::of(class), &question);
         }
     }
 

@@ -284,10 +284,7 @@ pub(crate) fn delete_copy(pass: &mut Pass<'_>) -> Option<MissingPrecondition> {
     if !facts.is_deleting {
         pass.effects.act(Action::DeleteConfig { config, uid: facts.uid.clone().into() });
     }
-    let message = match facts.finalizers.join(", ") {
-        none if none.is_empty() => format!("{named} is deleted first"),
-        names => format!("{named} is deleted first, and is held by its finalizers: {names}"),
-    };
+    let message = facts.goes_first(&named);
     Some(MissingPrecondition { reason: WaitReason::BootstrapConfigDeleting, message })
 }
 

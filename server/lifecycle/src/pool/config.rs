@@ -223,9 +223,7 @@ impl Upkeep {
 
     fn remove(&mut self, Noted { name, plural, view }: &Noted) {
         let ConfigView::Known(facts) = view else { return };
-        let finalizers = facts.finalizers.join(", ");
-        let by = if finalizers.is_empty() { "nothing".to_owned() } else { finalizers };
-        self.held.get_or_insert_with(|| format!("{name} is deleted first, and held by {by}"));
+        self.held.get_or_insert_with(|| facts.goes_first(name));
         if !facts.is_deleting {
             self.left.push(Made {
                 kind: name.kind.clone(),
