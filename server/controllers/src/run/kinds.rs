@@ -1,7 +1,8 @@
 //! The kinds reconciled by this core, each with a queue and triggers.
 //!
-//! A new kind is a folder with its four calls and `triggers.rs`, and a field here. If nothing watches its objects yet,
-//! it is also an index (`indexes`), a cache (`stores`), a watch (`watching`) and its events for others (`triggers`).
+//! A new kind is a folder with its four calls and `triggers.rs`, a field here, and workers (`run.rs`, or `sets.rs` beside this
+//! file). If nothing watches its objects yet, it is also an index (`indexes`), a cache (`stores`), a watch (`watching`) and its
+//! events for others (`triggers`). CONTRIBUTING.md lists the places in the other crates.
 
 use std::sync::Arc;
 
