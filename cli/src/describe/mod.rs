@@ -58,6 +58,9 @@ Examples:
   ostler describe mp/workers -w               its group and machines, live
   ostler describe machineclasses -A           every class, and what uses it
   ostler describe machine gone-1              one that is gone: its events
+  ostler describe mc/fake-1 -o json           for scripts: waitsFor is a list
+
+It exits with 0 whatever an object waits for, and with 1 if there is no such object.
 
 Kinds: machine (mc), machineclass (mcc), machineset (mcs, ms), machinedeployment (mcd, md), machinepool (mp), \
 machinereserve (mr), machinehealthcheck (mhc), also in plural.")]
