@@ -1,8 +1,8 @@
 //! The imperative shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
 //! [`Controllers`] is the entry point. `watch` keeps caches of API objects; the `triggers` of each kind map a
-//! change to keys of its work `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
-//! finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
+//! change to keys of its work `queue`, and the workers of the leader (`election`) process them. `run::kinds` lists the kinds;
+//! each has a folder. `ostler-lifecycle` makes the decisions.
 
 mod api_health;
 mod audit;
