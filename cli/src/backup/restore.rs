@@ -14,7 +14,7 @@ use ostler_apiserver::backup::{Entry, Header};
 use ostler_apiserver::serve::{ApiServer, OBJECTS};
 use ostler_apiserver::store::{Key, Prefix, Record, Store, StoreOptions, create, in_memory};
 use ostler_controllers::{GivenIds, Settings, known_cluster_ids};
-use ostler_lifecycle::orphans::Hold;
+use ostler_lifecycle::orphans::ReportOnly;
 use ostler_lifecycle::orphans::hold::Data;
 use serde_json::{Value, json};
 
@@ -309,8 +309,8 @@ impl Restored {
             None => Data::new(),
         };
         let reason = format!("restored from the backup of {}", self.header.time);
-        Hold::lift(&mut data);
-        Hold::new(self.now, reason).set(&mut data);
+        ReportOnly::lift(&mut data);
+        ReportOnly::new(self.now, reason).set(&mut data);
         fields.insert("data".to_owned(), json!(data));
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use ostler_apiserver::serve::{ApiServer, Options};
 use ostler_apiserver::store::{Key, Record};
-use ostler_lifecycle::orphans::Hold;
+use ostler_lifecycle::orphans::ReportOnly;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -117,7 +117,7 @@ async fn a_restored_directory_has_the_objects_and_keys_no_lease_and_the_mark() {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let data = maps.get(ID).await.unwrap().data.unwrap();
     assert_eq!(data["clusterID"], "mine");
-    assert!(Hold::of(&data).unwrap().reason.contains("restored from the backup"), "{data:?}");
+    assert!(ReportOnly::of(&data).unwrap().reason.contains("restored from the backup"), "{data:?}");
     api.close().await;
     assert_eq!(names(dir.path()).len(), 3, "nothing is left beside: {:?}", names(dir.path()));
 }
@@ -132,7 +132,7 @@ async fn a_backup_from_before_the_first_core_is_marked_when_it_is_restored() {
     let api = ApiServer::open(Options::directory(data_dir.join(API))).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(Client::new(api.local_service(), "default"));
     let data = maps.get(ID).await.unwrap().data.unwrap();
-    assert!(Hold::of(&data).is_some() && !data.contains_key("clusterID"), "{data:?}");
+    assert!(ReportOnly::of(&data).is_some() && !data.contains_key("clusterID"), "{data:?}");
     api.close().await;
 }
 

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use ostler_api::Machine;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::cluster::{ClusterIds, IdError, Settled, settle, wanted};
-use ostler_lifecycle::orphans::Hold;
+use ostler_lifecycle::orphans::ReportOnly;
 use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
@@ -68,7 +68,7 @@ pub(crate) fn ids_of(sessions: &Sessions) -> ClusterIds {
 /// The recorded ids of the cluster and the given ids, which are recorded as well. The default is the UID of
 /// `kube-system`, a slash, and the namespaces served.
 ///
-/// Orphans are only reported (see [`Hold`]) in two cases: if Machines exist before an id is recorded, since their
+/// Orphans are only reported (see [`ReportOnly`]) in two cases: if Machines exist before an id is recorded, since their
 /// instances may carry another id; and if an id replaces a previous one, since that comes with a restore or a
 /// migration.
 pub async fn cluster_ids(
@@ -92,7 +92,7 @@ pub async fn cluster_ids(
             (Some(_), None) => None,
             (Some(_), Some(from)) => Some(moved(from, &settled.ids.own)),
         };
-        let hold = reason.map(|why| Hold::new(clock(), why));
+        let hold = reason.map(|why| ReportOnly::new(clock(), why));
         let exists = map.is_some();
         let map = map.unwrap_or_else(|| cluster_id_map(namespace, settings.chosen_home(), None));
         match write(&maps, (map, exists), &settled.ids, hold).await {
@@ -251,7 +251,7 @@ async fn write(
     maps: &Api<ConfigMap>,
     (mut map, exists): (ConfigMap, bool),
     ids: &ClusterIds,
-    hold: Option<Hold>,
+    hold: Option<ReportOnly>,
 ) -> kube::Result<()> {
     let data = map.data.get_or_insert_default();
     ids.set(data);

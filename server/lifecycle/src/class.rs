@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::{class_rules, class_status, last_known::LastKnown, numbered};
 pub use crate::{
-    class_snapshot::{Kept, Snapshot},
-    hold::Hold,
+    class_snapshot::{Snapshot, StoredCopy},
+    hold::FinalizerChange,
 };
 
 /// Most users of a class or a secret that are named, of each kind.
@@ -20,20 +20,20 @@ const MOST_NAMED: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The wanted finalizer.
-    pub hold: Hold,
+    pub hold: FinalizerChange,
     /// The broken rules, for people; empty: none.
     pub broken: String,
     /// Whether the deletion waits for users of the class.
     pub awaited: bool,
     /// The decision about the stored copy.
-    pub keep: Keep,
+    pub keep: CopyChange,
     /// The patch of the status; `None`: no change.
     pub status: Option<Value>,
 }
 
 /// The decision about the stored copy of a class.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Keep {
+pub enum CopyChange {
     /// It is as it has to be, or a part is missing: then the last state stays.
     Leave,
     /// Another Secret is in its place.
@@ -46,7 +46,7 @@ pub enum Keep {
     Drop,
 }
 
-impl Keep {
+impl CopyChange {
     /// A word for logs, which never shows the copy with its credentials.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Keep {
     }
 }
 
-impl std::fmt::Debug for Keep {
+impl std::fmt::Debug for CopyChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Keep {
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let class = snapshot.class.as_deref();
     Plan {
-        hold: class.map_or(Hold::Keep, |class| hold_class(class, snapshot.used)),
+        hold: class.map_or(FinalizerChange::Keep, |class| hold_class(class, snapshot.used)),
         broken: class.map(|class| class_rules::broken(class).join("; ")).unwrap_or_default(),
         awaited: snapshot.used && class.is_some_and(MachineClass::is_deleting),
         keep: keep(snapshot),
@@ -78,29 +78,29 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
 }
 
 /// A class is kept while Machines use it. For a class that is gone or lacks a secret, the last state stays.
-fn keep(snapshot: &Snapshot) -> Keep {
+fn keep(snapshot: &Snapshot) -> CopyChange {
     let here = match &snapshot.kept {
-        Some(Kept::Foreign) => return Keep::Blocked,
-        Some(Kept::Ours(data)) => Some(data),
+        Some(StoredCopy::Foreign) => return CopyChange::Blocked,
+        Some(StoredCopy::Ours(data)) => Some(data),
         None => None,
     };
     match (snapshot.used, &snapshot.known, here) {
-        (false, _, Some(_)) => Keep::Drop,
+        (false, _, Some(_)) => CopyChange::Drop,
         (true, Some(known), here) => {
             let before = here.and_then(LastKnown::decode);
             match known.clone().after(before, &snapshot.open).encode() {
-                None => Keep::TooLarge,
-                Some(data) if here == Some(&data) => Keep::Leave,
-                Some(data) => Keep::Write(data),
+                None => CopyChange::TooLarge,
+                Some(data) if here == Some(&data) => CopyChange::Leave,
+                Some(data) => CopyChange::Write(data),
             }
         }
-        (false, _, None) | (true, None, _) => Keep::Leave,
+        (false, _, None) | (true, None, _) => CopyChange::Leave,
     }
 }
 
 /// A class is held while a Machine names it. One that is being deleted takes no new finalizer: the
 /// API server refuses that, and no Machine can be made with it any more.
-fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
+fn hold_class(class: &MachineClass, in_use: bool) -> FinalizerChange {
     hold(class.has_finalizer(), class.metadata.deletion_timestamp.is_some(), in_use)
 }
 
@@ -108,7 +108,7 @@ fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretPlan {
     /// The wanted finalizer.
-    pub hold: Hold,
+    pub hold: FinalizerChange,
     /// Whether the deletion waits for classes that name the secret.
     pub awaited: bool,
 }
@@ -121,11 +121,11 @@ pub fn plan_secret(secret: &Secret, in_use: bool) -> SecretPlan {
     SecretPlan { hold: hold(held, deleting, in_use), awaited: held && deleting && in_use }
 }
 
-const fn hold(held: bool, deleting: bool, in_use: bool) -> Hold {
+const fn hold(held: bool, deleting: bool, in_use: bool) -> FinalizerChange {
     match (held, in_use) {
-        (false, true) if !deleting => Hold::Add,
-        (true, false) => Hold::Remove,
-        (_, _) => Hold::Keep,
+        (false, true) if !deleting => FinalizerChange::Add,
+        (true, false) => FinalizerChange::Remove,
+        (_, _) => FinalizerChange::Keep,
     }
 }
 
@@ -181,13 +181,13 @@ mod tests {
     #[test]
     fn a_class_or_secret_is_held_exactly_while_it_is_used() {
         let table = [
-            ((false, false, false), Hold::Keep),
-            ((false, false, true), Hold::Add),
-            ((false, true, true), Hold::Keep),
-            ((true, false, true), Hold::Keep),
-            ((true, true, true), Hold::Keep),
-            ((true, false, false), Hold::Remove),
-            ((true, true, false), Hold::Remove),
+            ((false, false, false), FinalizerChange::Keep),
+            ((false, false, true), FinalizerChange::Add),
+            ((false, true, true), FinalizerChange::Keep),
+            ((true, false, true), FinalizerChange::Keep),
+            ((true, true, true), FinalizerChange::Keep),
+            ((true, false, false), FinalizerChange::Remove),
+            ((true, true, false), FinalizerChange::Remove),
         ];
         for ((held, deleting, in_use), expected) in table {
             assert_eq!(hold(held, deleting, in_use), expected, "{held} {deleting} {in_use}");
@@ -244,7 +244,7 @@ mod tests {
         assert!(!plan(true, false) && !plan(false, true));
     }
 
-    fn snapshot(used: bool, kept: Option<Kept>) -> Snapshot {
+    fn snapshot(used: bool, kept: Option<StoredCopy>) -> Snapshot {
         let (secret, earlier) = (BTreeMap::new(), BTreeMap::new());
         let known = LastKnown { class: class(), secret_revision: None, secret, earlier };
         let class = Some(Arc::new(class()));
@@ -266,26 +266,30 @@ mod tests {
     #[test]
     fn a_class_is_kept_while_it_is_used_and_the_last_state_stays_when_a_part_is_missing() {
         let data = snapshot(true, None).known.unwrap().encode().unwrap();
-        let same = || Some(Kept::Ours(data.clone()));
-        let old = || Some(Kept::Ours(BTreeMap::new()));
-        assert_eq!(keep(&snapshot(true, None)), Keep::Write(data.clone()));
-        assert_eq!(keep(&snapshot(true, old())), Keep::Write(data.clone()));
-        assert_eq!(keep(&snapshot(true, same())), Keep::Leave);
-        assert_eq!(keep(&snapshot(false, same())), Keep::Drop);
-        assert_eq!(keep(&snapshot(false, None)), Keep::Leave);
+        let same = || Some(StoredCopy::Ours(data.clone()));
+        let old = || Some(StoredCopy::Ours(BTreeMap::new()));
+        assert_eq!(keep(&snapshot(true, None)), CopyChange::Write(data.clone()));
+        assert_eq!(keep(&snapshot(true, old())), CopyChange::Write(data.clone()));
+        assert_eq!(keep(&snapshot(true, same())), CopyChange::Leave);
+        assert_eq!(keep(&snapshot(false, same())), CopyChange::Drop);
+        assert_eq!(keep(&snapshot(false, None)), CopyChange::Leave);
         for used in [true, false] {
-            assert_eq!(keep(&snapshot(used, Some(Kept::Foreign))), Keep::Blocked, "left alone");
+            assert_eq!(
+                keep(&snapshot(used, Some(StoredCopy::Foreign))),
+                CopyChange::Blocked,
+                "left alone"
+            );
         }
         let torn = Snapshot { class: None, known: None, ..snapshot(true, old()) };
-        assert_eq!(keep(&torn), Keep::Leave, "its machines need it to be deleted");
-        assert_eq!(plan(&torn).hold, Hold::Keep, "there is nothing to hold");
+        assert_eq!(keep(&torn), CopyChange::Leave, "its machines need it to be deleted");
+        assert_eq!(plan(&torn).hold, FinalizerChange::Keep, "there is nothing to hold");
     }
 
     #[test]
     fn what_is_kept_is_never_shown() {
         let data = BTreeMap::from([("password".to_owned(), b"secret".to_vec())]);
-        assert_eq!(format!("{:?}", Keep::Write(data.clone())), "Write");
-        assert_eq!(format!("{:?}", Kept::Ours(data)), "Ours");
+        assert_eq!(format!("{:?}", CopyChange::Write(data.clone())), "Write");
+        assert_eq!(format!("{:?}", StoredCopy::Ours(data)), "Ours");
     }
 
     #[test]

@@ -15,14 +15,14 @@ use crate::{
 
 /// What there is where a class is kept.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoredCopy {
     /// This.
     Ours(BTreeMap<String, Vec<u8>>),
     /// A Secret of another type, which is left alone.
     Foreign,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for StoredCopy {
     /// Never what is kept: there are credentials in it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if *self == Self::Foreign { "Foreign" } else { "Ours" })
@@ -39,7 +39,7 @@ pub struct Snapshot {
     /// The class with its credentials; `None` while a part is missing.
     pub known: Option<LastKnown>,
     /// The copy in the Secret of the class.
-    pub kept: Option<Kept>,
+    pub kept: Option<StoredCopy>,
     /// The revisions that creations without a known outcome were begun with.
     pub open: BTreeSet<Revision>,
     /// Its secrets.

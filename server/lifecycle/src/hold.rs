@@ -2,7 +2,7 @@
 
 /// What to do with the finalizer of an object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Hold {
+pub enum FinalizerChange {
     /// No change.
     #[default]
     Keep,

@@ -5,7 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::names::finalizer;
 
-use crate::hold::Hold;
+use crate::hold::FinalizerChange;
 
 /// Whether the core is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub enum Need {
 
 /// The decision about the finalizer of an object of the core's own. An object in deletion takes no new finalizer. The
 /// object of an idle core has none: then no core has to run for its namespace to go.
-pub fn hold(metadata: &ObjectMeta, need: Need) -> Hold {
+pub fn hold(metadata: &ObjectMeta, need: Need) -> FinalizerChange {
     match (need, is_held(metadata)) {
-        (Need::Needed, false) if metadata.deletion_timestamp.is_none() => Hold::Add,
-        (Need::Idle, true) => Hold::Remove,
-        (Need::Unknown | Need::Needed | Need::Idle, _) => Hold::Keep,
+        (Need::Needed, false) if metadata.deletion_timestamp.is_none() => FinalizerChange::Add,
+        (Need::Idle, true) => FinalizerChange::Remove,
+        (Need::Unknown | Need::Needed | Need::Idle, _) => FinalizerChange::Keep,
     }
 }
 
@@ -48,13 +48,13 @@ pub fn let_go(metadata: &mut ObjectMeta) {
 pub fn apply(metadata: &mut ObjectMeta, need: Need) -> bool {
     let hold = hold(metadata, need);
     match hold {
-        Hold::Keep => {}
-        Hold::Add => {
+        FinalizerChange::Keep => {}
+        FinalizerChange::Add => {
             metadata.finalizers.get_or_insert_default().push(finalizer::CORE.to_owned());
         }
-        Hold::Remove => let_go(metadata),
+        FinalizerChange::Remove => let_go(metadata),
     }
-    hold != Hold::Keep
+    hold != FinalizerChange::Keep
 }
 
 #[cfg(test)]
@@ -65,16 +65,16 @@ mod tests {
     fn what_the_core_needs_is_held_while_it_is_needed_and_let_go_only_when_that_is_known_to_be_over()
      {
         let table = [
-            ((false, false, Need::Needed), Hold::Add),
-            ((true, false, Need::Needed), Hold::Keep),
-            ((true, true, Need::Needed), Hold::Keep),
-            ((false, true, Need::Needed), Hold::Keep),
-            ((true, false, Need::Unknown), Hold::Keep),
-            ((true, true, Need::Unknown), Hold::Keep),
-            ((false, false, Need::Unknown), Hold::Keep),
-            ((true, false, Need::Idle), Hold::Remove),
-            ((true, true, Need::Idle), Hold::Remove),
-            ((false, false, Need::Idle), Hold::Keep),
+            ((false, false, Need::Needed), FinalizerChange::Add),
+            ((true, false, Need::Needed), FinalizerChange::Keep),
+            ((true, true, Need::Needed), FinalizerChange::Keep),
+            ((false, true, Need::Needed), FinalizerChange::Keep),
+            ((true, false, Need::Unknown), FinalizerChange::Keep),
+            ((true, true, Need::Unknown), FinalizerChange::Keep),
+            ((false, false, Need::Unknown), FinalizerChange::Keep),
+            ((true, false, Need::Idle), FinalizerChange::Remove),
+            ((true, true, Need::Idle), FinalizerChange::Remove),
+            ((false, false, Need::Idle), FinalizerChange::Keep),
         ];
         for ((held, deleting, need), expected) in table {
             let other = "example.com/other".to_owned();
@@ -86,7 +86,7 @@ mod tests {
                 ..ObjectMeta::default()
             };
             assert_eq!(hold(&metadata, need), expected, "{held} {deleting} {need:?}");
-            assert_eq!(apply(&mut metadata, need), expected != Hold::Keep);
+            assert_eq!(apply(&mut metadata, need), expected != FinalizerChange::Keep);
             assert!(metadata.finalizers.unwrap().contains(&other));
         }
     }

@@ -18,7 +18,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use crate::copies::{Made, NewCopy};
-use crate::hold::Hold;
+use crate::hold::FinalizerChange;
 use crate::operation::Dispatch;
 use crate::owner::is_controlled_by;
 use crate::plan::{Event, Performed, TokenRequest};
@@ -565,13 +565,13 @@ impl Tried {
 
 /// The merge patch that adds or removes `finalizer`; `None`: no change. The patch fails if the object has another
 /// version, so finalizers of others are never overwritten.
-pub fn finalizer_patch(meta: &ObjectMeta, finalizer: &str, hold: Hold) -> Option<Value> {
+pub fn finalizer_patch(meta: &ObjectMeta, finalizer: &str, hold: FinalizerChange) -> Option<Value> {
     let mut all = meta.finalizers.clone().unwrap_or_default();
     all.retain(|name| name != finalizer);
     match hold {
-        Hold::Keep => return None,
-        Hold::Add => all.push(finalizer.to_owned()),
-        Hold::Remove => {}
+        FinalizerChange::Keep => return None,
+        FinalizerChange::Add => all.push(finalizer.to_owned()),
+        FinalizerChange::Remove => {}
     }
     let version = &meta.resource_version;
     Some(json!({ "metadata": { "resourceVersion": version, "finalizers": all } }))

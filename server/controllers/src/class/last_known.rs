@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Keep, Kept};
+use ostler_lifecycle::class::{CopyChange, FinalizerChange, StoredCopy};
 use ostler_lifecycle::last_known::{self, LastKnown};
 use tracing::{debug, warn};
 
@@ -25,10 +25,10 @@ pub(super) fn place(class: &ObjectName) -> ObjectName {
 }
 
 /// The copy in the Secret.
-pub(super) fn facts(secret: &Secret) -> Kept {
+pub(super) fn facts(secret: &Secret) -> StoredCopy {
     match secret.type_.as_deref() {
-        Some(last_known::TYPE) => Kept::Ours(plain(secret)),
-        Some(_) | None => Kept::Foreign,
+        Some(last_known::TYPE) => StoredCopy::Ours(plain(secret)),
+        Some(_) | None => StoredCopy::Foreign,
     }
 }
 
@@ -47,24 +47,26 @@ impl Classes {
     pub(super) async fn keep(
         &self,
         class: &ObjectName,
-        keep: &Keep,
+        keep: &CopyChange,
         here: Option<&Secret>,
     ) -> Result<(), WriteError> {
         let name = place(class);
         let api: Api<Secret> = self.writer.api(&name.namespace);
         match keep {
-            Keep::Leave => {}
-            Keep::Blocked => warn_not_kept(class, "another secret has the name of the class copy"),
-            Keep::TooLarge => {
+            CopyChange::Leave => {}
+            CopyChange::Blocked => {
+                warn_not_kept(class, "another secret has the name of the class copy")
+            }
+            CopyChange::TooLarge => {
                 warn_not_kept(
                     class,
                     "the class with its secret is too large, or a key of that too long",
                 );
             }
-            Keep::Drop => {
+            CopyChange::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
                 if let Some(here) = here {
-                    let (finalizer, hold) = (finalizer::SECRET, Hold::Remove);
+                    let (finalizer, hold) = (finalizer::SECRET, FinalizerChange::Remove);
                     change(&self.writer, here, &name, finalizer, hold).await?;
                 }
                 match self
@@ -78,7 +80,7 @@ impl Classes {
                     other => other?,
                 }
             }
-            Keep::Write(data) => {
+            CopyChange::Write(data) => {
                 let secret = secret(&name, data, here);
                 match here {
                     Some(_) => self.writer.replace(&api, &name.name, &secret).await?,

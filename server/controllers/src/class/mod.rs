@@ -21,7 +21,7 @@ use ostler_api::machine::MachineSpec;
 use ostler_api::names::finalizer;
 use ostler_api::{MachineClass, MachinePool, Revision};
 use ostler_lifecycle::class::{
-    Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
+    FinalizerChange, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
 };
 use ostler_lifecycle::hot_update::Question;
 use ostler_lifecycle::plan::EventReason;
@@ -269,14 +269,14 @@ async fn change<K>(
     object: &K,
     name: &ObjectName,
     finalizer: &str,
-    hold: Hold,
+    hold: FinalizerChange,
 ) -> Result<(), WriteError>
 where
     K: Object + Resource<Scope = NamespaceResourceScope>,
 {
     let has = object.meta().finalizers.iter().flatten().any(|name| name == finalizer);
     let patch = finalizer_patch(object.meta(), finalizer, hold);
-    let Some(patch) = patch.filter(|_| has != (hold == Hold::Add)) else {
+    let Some(patch) = patch.filter(|_| has != (hold == FinalizerChange::Add)) else {
         return Ok(());
     };
     let api = writer.api(&name.namespace);

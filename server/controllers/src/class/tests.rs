@@ -266,9 +266,10 @@ fn finalizers_of_others_stay_and_nothing_is_written_when_all_is_well() {
     let expected = |finalizers: &[&str]| {
         Some(json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } }))
     };
-    let added = finalizer_patch(&secret(&["other"]).metadata, "ours", Hold::Add);
+    let added = finalizer_patch(&secret(&["other"]).metadata, "ours", FinalizerChange::Add);
     assert_eq!(added, expected(&["other", "ours"]));
-    let removed = finalizer_patch(&secret(&["ours", "other"]).metadata, "ours", Hold::Remove);
+    let removed =
+        finalizer_patch(&secret(&["ours", "other"]).metadata, "ours", FinalizerChange::Remove);
     assert_eq!(removed, expected(&["other"]));
-    assert_eq!(finalizer_patch(&secret(&["ours"]).metadata, "ours", Hold::Keep), None);
+    assert_eq!(finalizer_patch(&secret(&["ours"]).metadata, "ours", FinalizerChange::Keep), None);
 }

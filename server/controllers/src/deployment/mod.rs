@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ostler_api::MachineDeployment;
 use ostler_lifecycle::deployment::snapshot::Snapshot;
-use ostler_lifecycle::deployment::{Standing, plan};
+use ostler_lifecycle::deployment::{DeploymentReport, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 
 use crate::client::{WriteError, Writer};
@@ -40,7 +40,7 @@ impl Kind for Deployments {
     const NAME: &'static str = "MachineDeployment";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<Standing>;
+    type Plan = Plan<DeploymentReport>;
     type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
@@ -51,15 +51,19 @@ impl Kind for Deployments {
         }
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    fn plan(snapshot: &Snapshot) -> Plan<DeploymentReport> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<Standing>) -> String {
+    fn describe(plan: &Plan<DeploymentReport>) -> String {
         plan.describe()
     }
 
-    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+    async fn execute(
+        &self,
+        of: &Snapshot,
+        plan: &Plan<DeploymentReport>,
+    ) -> Result<Applied, PassError> {
         let own = Own { sent: &self.sent, deployment: &of.deployment };
         self.hand(&of.deployment).apply(&plan.writes, &own).await
     }
@@ -67,7 +71,7 @@ impl Kind for Deployments {
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan<Standing>,
+        plan: Plan<DeploymentReport>,
         done: Applied,
     ) -> Result<Passed, PassError> {
         self.hand(&snapshot.deployment).record(plan, done).await

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ostler_api::machine_health_check::UnhealthyMark;
 use ostler_api::names::annotation::UNHEALTHY;
-use ostler_lifecycle::health_check::{Snapshot, Standing, plan};
+use ostler_lifecycle::health_check::{CheckReport, Snapshot, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Verb, Write};
 
 use crate::api_health::ApiHealth;
@@ -39,29 +39,29 @@ impl Kind for HealthChecks {
     const NAME: &'static str = "MachineHealthCheck";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<Standing>;
+    type Plan = Plan<CheckReport>;
     type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         Ok(self.gather(name))
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    fn plan(snapshot: &Snapshot) -> Plan<CheckReport> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<Standing>) -> String {
+    fn describe(plan: &Plan<CheckReport>) -> String {
         plan.describe()
     }
 
-    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+    async fn execute(&self, of: &Snapshot, plan: &Plan<CheckReport>) -> Result<Applied, PassError> {
         self.hand(of).apply(&plan.writes, &self.metrics).await
     }
 
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan<Standing>,
+        plan: Plan<CheckReport>,
         done: Applied,
     ) -> Result<Passed, PassError> {
         self.hand(&snapshot).record(plan, done).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use ostler_api::names::{CLUSTER_ID_CONFIG_MAP, finalizer};
-use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::class::FinalizerChange;
 use ostler_lifecycle::home::{Need, apply, hold, is_going, let_go};
 use tokio::sync::watch;
 
@@ -102,7 +102,7 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Change the finalizer.
-    Hold(Hold),
+    Finalizer(FinalizerChange),
     /// Release the object, to make it again.
     LetGo,
     /// Make the object again.
@@ -135,7 +135,7 @@ impl Kind for Home {
 
     fn plan(observed: &Observed) -> Step {
         match observed.state {
-            State::Here => Step::Hold(hold(&observed.map.metadata, observed.need)),
+            State::Here => Step::Finalizer(hold(&observed.map.metadata, observed.need)),
             State::Deleted => Step::LetGo,
             State::Gone => Step::Make,
         }
@@ -149,13 +149,13 @@ impl Kind for Home {
         let mut map = observed.map.clone();
         let api = self.writer.api(map.metadata.namespace.as_deref().unwrap_or_default());
         match plan {
-            Step::Hold(Hold::Keep) => return Ok(()),
-            Step::Hold(_) | Step::Make => drop(apply(&mut map.metadata, observed.need)),
+            Step::Finalizer(FinalizerChange::Keep) => return Ok(()),
+            Step::Finalizer(_) | Step::Make => drop(apply(&mut map.metadata, observed.need)),
             Step::LetGo => let_go(&mut map.metadata),
         }
         let written = match plan {
             Step::Make => self.writer.create(&api, &map).await,
-            Step::Hold(_) | Step::LetGo => {
+            Step::Finalizer(_) | Step::LetGo => {
                 self.writer.replace(&api, CLUSTER_ID_CONFIG_MAP, &map).await
             }
         };
@@ -165,7 +165,7 @@ impl Kind for Home {
     async fn record(&self, _: Observed, plan: Step, (): ()) -> Result<Passed, PassError> {
         match plan {
             Step::LetGo => Ok(Passed::Changed),
-            Step::Hold(_) | Step::Make => Ok(Passed::Settled(Outcome::Again(LOOK))),
+            Step::Finalizer(_) | Step::Make => Ok(Passed::Settled(Outcome::Again(LOOK))),
         }
     }
 }

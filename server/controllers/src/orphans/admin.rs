@@ -13,7 +13,7 @@ use kube::Resource as _;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
-use ostler_lifecycle::orphans::{Hold, Mode, Owner, Rules, Suspected, kept};
+use ostler_lifecycle::orphans::{Mode, Owner, ReportOnly, Rules, Suspected, kept};
 use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 use ostler_sessions::{
     OrphanDesk, OrphanFate, OrphanReport, ProviderState, Refused, ReportedHold, ReportedOrphan,
@@ -118,11 +118,11 @@ impl OrphanAdmin {
 
     /// Sets the mark if the leader of the Lease with this UID has to, and returns the current mark. Reads and writes
     /// the API itself.
-    pub(super) async fn hold(&self, lease: &str) -> Result<Option<Hold>, WriteError> {
+    pub(super) async fn hold(&self, lease: &str) -> Result<Option<ReportOnly>, WriteError> {
         let now = (self.clock.0)();
         let before = self.held.get();
         let data = self.change(|data| led_by(lease, data, now)).await?;
-        let hold = Hold::of(&data);
+        let hold = ReportOnly::of(&data);
         self.held.set(i64::from(hold.is_some()));
         if let Some(hold) = hold.as_ref().filter(|_| before == 0) {
             let since = since_text(hold);
@@ -137,7 +137,7 @@ impl OrphanAdmin {
     pub(crate) async fn api_was_restored(&self) {
         let now = (self.clock.0)();
         let mark = |data: &mut Data| {
-            Hold::new(now, "the API was restored from a backup while the core ran").set(data);
+            ReportOnly::new(now, "the API was restored from a backup while the core ran").set(data);
             true
         };
         if let Err(error) = self.change(mark).await {
@@ -188,7 +188,7 @@ impl OrphanAdmin {
 
     async fn listed(&self, provider: &ProviderName) -> Result<OrphanReport, Refused> {
         let data = self.change(|_| false).await.map_err(unavailable)?;
-        let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
+        let (hold, rules) = (ReportOnly::of(&data), &self.settings.orphans);
         let wanted = |name: &ProviderName| provider.is_empty() || provider == name;
         let (uptime, seen) = (self.uptime(), self.seen.lock());
         let not_listed = to_be_listed(self.providers(), self.sessions.providers(), hold.is_some())
@@ -206,7 +206,7 @@ impl OrphanAdmin {
         let orphans = all.into_iter().map(|(_, info)| info).collect();
         Ok(OrphanReport {
             orphans,
-            hold: hold.map(|Hold { since, reason }| ReportedHold { since, reason }),
+            hold: hold.map(|ReportOnly { since, reason }| ReportedHold { since, reason }),
             report_only: rules.mode == Mode::Report,
             not_listed,
         })
@@ -215,9 +215,9 @@ impl OrphanAdmin {
     async fn accepted(&self, since: &str) -> Result<usize, Refused> {
         let refused = Mutex::new(None);
         let lift = |data: &mut Data| {
-            let found = Hold::of(data);
+            let found = ReportOnly::of(data);
             if found.as_ref().is_some_and(|hold| hold.since == since) {
-                Hold::lift(data);
+                ReportOnly::lift(data);
                 return true;
             }
             *refused.lock() = Some(found);
@@ -276,7 +276,7 @@ fn to_be_listed(
 fn fate(
     one: &Suspected,
     rules: &Rules,
-    hold: Option<&Hold>,
+    hold: Option<&ReportOnly>,
     by_name: bool,
 ) -> (OrphanFate, String) {
     match kept(one.orphan.kind, rules, hold, by_name) {
@@ -312,7 +312,7 @@ fn info(
 }
 
 /// ` since <time>`, if the mark has one.
-fn since_text(hold: &Hold) -> String {
+fn since_text(hold: &ReportOnly) -> String {
     if hold.since.is_empty() { String::new() } else { format!(" since {}", hold.since) }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::orphans::{
-    Claims, Keep, Listed, Namesake, Orphan, Owner, judge, namesake, pool_namesake,
+    Claims, KeepReason, Listed, Namesake, Orphan, Owner, judge, namesake, pool_namesake,
 };
 use ostler_lifecycle::pool::has_drained;
 
@@ -25,11 +25,11 @@ pub(super) struct Everywhere {
 
 impl Everywhere {
     /// Why an instance without a UID is kept, if any of these Machines may own the instance.
-    pub(super) fn keep(&self, orphan: &Orphan) -> Option<Keep> {
+    pub(super) fn keep(&self, orphan: &Orphan) -> Option<KeepReason> {
         if orphan.provider_ids.iter().any(|id| self.ids.contains(id)) {
-            return Some(Keep::ProviderIdInUse);
+            return Some(KeepReason::ProviderIdInUse);
         }
-        self.names.contains(&orphan.machine_name).then_some(Keep::MayBeAdopted)
+        self.names.contains(&orphan.machine_name).then_some(KeepReason::MayBeAdopted)
     }
 }
 
@@ -40,7 +40,7 @@ impl Orphans {
         provider: &ProviderName,
         listed: &Listed,
         paused: bool,
-    ) -> Option<Keep> {
+    ) -> Option<KeepReason> {
         if listed.owner == Owner::Pool {
             return self.keep_group(listed, paused, &self.stores.pools.all());
         }
@@ -58,7 +58,7 @@ impl Orphans {
         listed: &Listed,
         paused: bool,
         pools: &[Arc<MachinePool>],
-    ) -> Option<Keep> {
+    ) -> Option<KeepReason> {
         let uid = listed.machine_uid.as_str();
         let namesakes = pools.iter().map(|pool| pool_namesake(pool));
         let id = |one: &Namesake| one.provider_id.as_ref() == Some(&listed.provider_id);
@@ -145,7 +145,7 @@ impl Orphans {
         &self,
         provider: &ProviderName,
         orphan: &Orphan,
-    ) -> Result<Option<Keep>, WriteError> {
+    ) -> Result<Option<KeepReason>, WriteError> {
         let listed = |provider_id: &ProviderId| Listed {
             owner: orphan.owner,
             provider_id: provider_id.clone(),

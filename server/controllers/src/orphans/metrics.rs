@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ostler_lifecycle::orphans::Keep;
+use ostler_lifecycle::orphans::KeepReason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -83,10 +83,10 @@ impl OrphanMetrics {
     pub(crate) fn seen(
         &self,
         provider: &ProviderName,
-        counts: &BTreeMap<Option<Keep>, usize>,
+        counts: &BTreeMap<Option<KeepReason>, usize>,
         (orphans, parts): (usize, usize),
     ) {
-        let claim = |keep: &Option<Keep>| keep.map_or("None", Keep::name);
+        let claim = |keep: &Option<KeepReason>| keep.map_or("None", KeepReason::name);
         let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.get_or_create(&claim_label(provider, claim)).set(0);

@@ -23,8 +23,8 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, Owner, Plan,
-    Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
+    self, Duplicate, Elsewhere, Fate, KeepReason, Kind as OrphanKind, Listed, Orphan, Owner, Plan,
+    ReportOnly, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -96,9 +96,9 @@ pub(crate) struct Observed {
 struct Shown {
     duplicates: Vec<Duplicate>,
     /// Number of instances by claim.
-    counts: BTreeMap<Option<Keep>, usize>,
+    counts: BTreeMap<Option<KeepReason>, usize>,
     due: Vec<Orphan>,
-    hold: Result<Option<Hold>, WriteError>,
+    hold: Result<Option<ReportOnly>, WriteError>,
     everywhere: Option<Result<Everywhere, WriteError>>,
     rules: orphans::Rules,
 }
@@ -116,7 +116,7 @@ struct Lister {
 /// The action on an orphan.
 pub(crate) enum Acted {
     /// Nothing: a Machine claims it.
-    Claimed(Keep),
+    Claimed(KeepReason),
     /// The orphan was only reported, for this reason.
     Reported(String),
     /// The orphan was deleted.
@@ -312,7 +312,7 @@ impl Orphans {
         &self,
         provider: &ProviderName,
         listed: &[ClassList],
-    ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
+    ) -> (Vec<(String, Listed)>, BTreeMap<Option<KeepReason>, usize>) {
         let paused: HashSet<&str> = listed
             .iter()
             .filter(|(class, _)| class.is_paused())
@@ -365,7 +365,7 @@ impl Orphans {
         }
         let (what, kept) = match fate {
             Fate::Later => return Acted::NotNow,
-            Fate::Keep(why) => (format!("it is kept {why}"), Some(why)),
+            Fate::KeepReason(why) => (format!("it is kept {why}"), Some(why)),
             Fate::Delete => ("it is deleted".to_owned(), None),
         };
         if orphan.new {

@@ -218,9 +218,9 @@ fn pool(uid: &str, provider_id: Option<&str>) -> serde_json::Value {
 #[tokio::test(start_paused = true)]
 async fn a_group_is_kept_while_its_pool_is_there_whatever_its_state_or_may_take_it_over() {
     for (uid, id, expected) in [
-        ("own", None, Some(Keep::MachineExists)),
-        ("other", Some("a:///g"), Some(Keep::ProviderIdInUse)),
-        ("other", None, Some(Keep::MayBeAdopted)),
+        ("own", None, Some(KeepReason::MachineExists)),
+        ("other", Some("a:///g"), Some(KeepReason::ProviderIdInUse)),
+        ("other", None, Some(KeepReason::MayBeAdopted)),
         ("other", Some("a:///another"), None),
     ] {
         let bench = with_class();
@@ -232,7 +232,9 @@ async fn a_group_is_kept_while_its_pool_is_there_whatever_its_state_or_may_take_
 
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_pool_is_gone_stays_until_its_machines_are_drained() {
-    for (step, expected) in [("DrainNode", Some(Keep::MachineExists)), ("DeleteInstance", None)] {
+    for (step, expected) in
+        [("DrainNode", Some(KeepReason::MachineExists)), ("DeleteInstance", None)]
+    {
         let bench = with_class();
         let machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",

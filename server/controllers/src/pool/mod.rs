@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ostler_api::MachinePool;
 use ostler_api::operation::Term;
-use ostler_lifecycle::pool::{Outlook, Snapshot, plan};
+use ostler_lifecycle::pool::{PoolReport, Snapshot, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Verb, Write};
 use ostler_sessions::Sessions;
 use tokio::time::Instant;
@@ -57,22 +57,22 @@ impl Kind for Pools {
     const NAME: &'static str = "MachinePool";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<Outlook>;
+    type Plan = Plan<PoolReport>;
     type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan<Outlook> {
+    fn plan(snapshot: &Snapshot) -> Plan<PoolReport> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<Outlook>) -> String {
+    fn describe(plan: &Plan<PoolReport>) -> String {
         plan.describe()
     }
 
-    async fn execute(&self, of: &Snapshot, plan: &Plan<Outlook>) -> Result<Applied, PassError> {
+    async fn execute(&self, of: &Snapshot, plan: &Plan<PoolReport>) -> Result<Applied, PassError> {
         let own = Own { groups: &self.groups, pool: &of.pool };
         self.hand(&of.pool).apply(&plan.writes, &own).await
     }
@@ -80,7 +80,7 @@ impl Kind for Pools {
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan<Outlook>,
+        plan: Plan<PoolReport>,
         done: Applied,
     ) -> Result<Passed, PassError> {
         let pool = &snapshot.pool;

@@ -9,7 +9,7 @@ pub(crate) use metrics::register_reserves;
 
 use std::sync::Arc;
 
-use ostler_lifecycle::reserve::{Snapshot, Standing, plan};
+use ostler_lifecycle::reserve::{ReserveReport, Snapshot, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Write};
 
 use crate::client::{WriteError, Writer};
@@ -37,22 +37,26 @@ impl Kind for Reserves {
     const NAME: &'static str = "MachineReserve";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<Standing>;
+    type Plan = Plan<ReserveReport>;
     type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    fn plan(snapshot: &Snapshot) -> Plan<ReserveReport> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<Standing>) -> String {
+    fn describe(plan: &Plan<ReserveReport>) -> String {
         plan.describe()
     }
 
-    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+    async fn execute(
+        &self,
+        of: &Snapshot,
+        plan: &Plan<ReserveReport>,
+    ) -> Result<Applied, PassError> {
         let own = Own { pending: &self.own.pending, uid: of.reserve.uid() };
         self.hand(of).apply(&plan.writes, &own).await
     }
@@ -60,7 +64,7 @@ impl Kind for Reserves {
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan<Standing>,
+        plan: Plan<ReserveReport>,
         done: Applied,
     ) -> Result<Passed, PassError> {
         self.hand(&snapshot).record(plan, done).await

@@ -19,7 +19,7 @@ use std::time::Duration;
 use ostler_api::machine::{MachineOperationType, MachinePhase};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Roll;
-use ostler_lifecycle::set::{Snapshot, Standing, plan};
+use ostler_lifecycle::set::{SetReport, Snapshot, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use parking_lot::Mutex;
 
@@ -60,29 +60,29 @@ impl Kind for Sets {
     const NAME: &'static str = "MachineSet";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<Standing>;
+    type Plan = Plan<SetReport>;
     type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    fn plan(snapshot: &Snapshot) -> Plan<SetReport> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<Standing>) -> String {
+    fn describe(plan: &Plan<SetReport>) -> String {
         plan.describe()
     }
 
-    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+    async fn execute(&self, of: &Snapshot, plan: &Plan<SetReport>) -> Result<Applied, PassError> {
         self.hand(&of.set).apply(&plan.writes, &Own { sets: self, set: &of.set }).await
     }
 
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan<Standing>,
+        plan: Plan<SetReport>,
         done: Applied,
     ) -> Result<Passed, PassError> {
         self.hand(&snapshot.set).record(plan, done).await

@@ -27,7 +27,7 @@ pub mod status;
 pub mod valid;
 mod writes;
 
-pub use writes::{Standing, plan};
+pub use writes::{DeploymentReport, plan};
 
 use ostler_api::machine_deployment::{MachineDeploymentConditionType, StrategyType};
 

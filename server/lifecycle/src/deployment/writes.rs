@@ -28,7 +28,7 @@ const UNREADABLE: Duration = Duration::from_mins(1);
 
 /// The status and outcomes of a deployment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct DeploymentReport {
     deployment: Arc<MachineDeployment>,
     status: MachineDeploymentStatus,
     /// Name of the set that is created.
@@ -36,7 +36,7 @@ pub struct Standing {
     now: Timestamp,
 }
 
-impl Report for Standing {
+impl Report for DeploymentReport {
     const NEEDED: &'static [&'static str] = &[];
 
     fn patch(&self, tried: &Tried) -> Option<Value> {
@@ -57,7 +57,7 @@ impl Report for Standing {
 const NOT_CREATED: &str = "cannot create a machine set";
 
 /// Decides what to do about a deployment.
-pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+pub fn plan(snapshot: &Snapshot) -> Plan<DeploymentReport> {
     // It may be the set of the current template, of which there must not be two.
     if let Some(broken) = &snapshot.unreadable {
         let note = format!("nothing is done until it is fixed or deleted: {broken}");
@@ -74,7 +74,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
     // Without the finalizer there may be nothing left to write to.
     let is_kept = !deployment.is_deleting()
         || deployment.has_finalizer() && !writes.iter().any(|batch| batch.part == Part::Own);
-    let report = is_kept.then(|| Standing {
+    let report = is_kept.then(|| DeploymentReport {
         deployment: Arc::clone(deployment),
         status,
         set: create.map(|set| set.name().to_owned()),

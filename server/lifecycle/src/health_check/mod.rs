@@ -19,7 +19,7 @@ mod writes;
 pub use mark::holds;
 pub use scope::{Exempt, exempt, selects};
 pub use verdict::{Verdict, verdict};
-pub use writes::{Standing, plan};
+pub use writes::{CheckReport, plan};
 
 use std::sync::Arc;
 

@@ -19,12 +19,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The status of a check.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct CheckReport {
     check: Arc<MachineHealthCheck>,
     status: MachineHealthCheckStatus,
 }
 
-impl Report for Standing {
+impl Report for CheckReport {
     const NEEDED: &'static [&'static str] = &[];
 
     fn patch(&self, _: &Tried) -> Option<Value> {
@@ -33,7 +33,7 @@ impl Report for Standing {
 }
 
 /// Decides what to do about a check.
-pub fn plan(snap: &Snapshot) -> Plan<Standing> {
+pub fn plan(snap: &Snapshot) -> Plan<CheckReport> {
     let Decision { mark, unmark, status, news, again } = decide(snap);
     let patch = |mark: Option<&UnhealthyMark>| {
         let mark = mark.and_then(|mark| serde_json::to_string(mark).ok());
@@ -63,7 +63,7 @@ pub fn plan(snap: &Snapshot) -> Plan<Standing> {
     let next = again.map(|at| until(at, snap.now).max(PAUSE));
     let report = snap.check.clone().zip(status);
     Plan {
-        report: report.map(|(check, status)| Standing { check, status }),
+        report: report.map(|(check, status)| CheckReport { check, status }),
         events: news,
         ..Plan::only(writes, next.map_or(Next::OnChange, Next::After))
     }

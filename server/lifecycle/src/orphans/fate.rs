@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{Hold, Kind, Mode, Rules};
+use super::{Kind, Mode, ReportOnly, Rules};
 
 /// Why an orphan is only reported. The text ends a sentence about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kept {
-    /// The mark stands, see [`Hold`].
+pub enum ReportReason {
+    /// The mark stands, see [`ReportOnly`].
     Held,
     /// The core was told to.
     Mode,
@@ -19,7 +19,7 @@ pub enum Kept {
     Untagged,
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for ReportReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Held => "until `ostler drivers orphans --accept`",
@@ -40,13 +40,18 @@ impl fmt::Display for Kept {
 
 /// Why an orphan of this kind is only reported; `None`: it is deleted. `by_name`: its driver reads no
 /// tags.
-pub fn kept(kind: Kind, rules: &Rules, hold: Option<&Hold>, by_name: bool) -> Option<Kept> {
+pub fn kept(
+    kind: Kind,
+    rules: &Rules,
+    hold: Option<&ReportOnly>,
+    by_name: bool,
+) -> Option<ReportReason> {
     let reasons = [
-        (hold.is_some(), Kept::Held),
-        (rules.mode == Mode::Report, Kept::Mode),
-        (kind == Kind::Previous, Kept::PreviousId),
-        (by_name, Kept::IdentityByName),
-        (kind == Kind::Untagged && !rules.delete_untagged, Kept::Untagged),
+        (hold.is_some(), ReportReason::Held),
+        (rules.mode == Mode::Report, ReportReason::Mode),
+        (kind == Kind::Previous, ReportReason::PreviousId),
+        (by_name, ReportReason::IdentityByName),
+        (kind == Kind::Untagged && !rules.delete_untagged, ReportReason::Untagged),
     ];
     reasons.into_iter().find_map(|(holds, kept)| holds.then_some(kept))
 }
@@ -68,17 +73,21 @@ mod tests {
         let report = Rules { mode: Mode::Report, ..flag };
         for (kind, rules, by_name, expected) in [
             (Kind::Ours, USUAL, false, None),
-            (Kind::Ours, USUAL, true, Some(Kept::IdentityByName)),
-            (Kind::Ours, report, false, Some(Kept::Mode)),
-            (Kind::Previous, flag, false, Some(Kept::PreviousId)),
-            (Kind::Untagged, USUAL, false, Some(Kept::Untagged)),
+            (Kind::Ours, USUAL, true, Some(ReportReason::IdentityByName)),
+            (Kind::Ours, report, false, Some(ReportReason::Mode)),
+            (Kind::Previous, flag, false, Some(ReportReason::PreviousId)),
+            (Kind::Untagged, USUAL, false, Some(ReportReason::Untagged)),
             (Kind::Untagged, flag, false, None),
-            (Kind::Untagged, flag, true, Some(Kept::IdentityByName)),
-            (Kind::Untagged, report, false, Some(Kept::Mode)),
+            (Kind::Untagged, flag, true, Some(ReportReason::IdentityByName)),
+            (Kind::Untagged, report, false, Some(ReportReason::Mode)),
         ] {
             assert_eq!(kept(kind, &rules, None, by_name), expected, "{kind:?} {by_name}");
-            let hold = Hold { since: String::new(), reason: String::new() };
-            assert_eq!(kept(kind, &rules, Some(&hold), by_name), Some(Kept::Held), "{kind:?}");
+            let hold = ReportOnly { since: String::new(), reason: String::new() };
+            assert_eq!(
+                kept(kind, &rules, Some(&hold), by_name),
+                Some(ReportReason::Held),
+                "{kind:?}"
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ const LEASE: &str = "lease";
 
 /// Orphans are only reported, until an operator accepts that they are deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
+pub struct ReportOnly {
     /// When the mark was set, as written in the data; identifies the mark. Empty if a person set
     /// the mark.
     pub since: String,
@@ -33,7 +33,7 @@ pub struct Hold {
     pub reason: String,
 }
 
-impl Hold {
+impl ReportOnly {
     /// A mark that is set now.
     pub fn new(now: Timestamp, reason: impl Into<String>) -> Self {
         Self { since: now.to_string(), reason: reason.into() }
@@ -78,7 +78,7 @@ pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
             let reason = format!(
                 "the Lease of the leader was made again ({lease} after {before}), as it is when the API was restored"
             );
-            Hold::new(now, reason).set(data);
+            ReportOnly::new(now, reason).set(data);
             true
         }
         None => true,
@@ -96,27 +96,27 @@ mod tests {
     #[test]
     fn a_mark_reads_as_it_was_set_and_is_gone_once_it_is_lifted() {
         let mut data = Data::from([("clusterID".to_owned(), "c".to_owned())]);
-        assert_eq!(Hold::of(&data), None);
-        let hold = Hold::new(at(7), "restored");
+        assert_eq!(ReportOnly::of(&data), None);
+        let hold = ReportOnly::new(at(7), "restored");
         hold.clone().set(&mut data);
-        assert_eq!(Hold::of(&data), Some(hold));
-        Hold::lift(&mut data);
+        assert_eq!(ReportOnly::of(&data), Some(hold));
+        ReportOnly::lift(&mut data);
         assert_eq!(data, Data::from([("clusterID".to_owned(), "c".to_owned())]));
     }
 
     #[test]
     fn the_first_reason_stays_until_it_is_lifted() {
         let mut data = Data::new();
-        Hold::new(at(1), "first").set(&mut data);
-        Hold::new(at(2), "second").set(&mut data);
-        assert_eq!(Hold::of(&data), Some(Hold::new(at(1), "first")));
+        ReportOnly::new(at(1), "first").set(&mut data);
+        ReportOnly::new(at(2), "second").set(&mut data);
+        assert_eq!(ReportOnly::of(&data), Some(ReportOnly::new(at(1), "first")));
     }
 
     #[test]
     fn a_mark_set_by_hand_holds_whatever_its_value_is() {
         for value in ["report-only", "report", "delete", ""] {
             let data = Data::from([("orphans".to_owned(), value.to_owned())]);
-            assert!(Hold::of(&data).unwrap().reason.contains("by hand"), "{value:?}");
+            assert!(ReportOnly::of(&data).unwrap().reason.contains("by hand"), "{value:?}");
         }
     }
 
@@ -124,13 +124,13 @@ mod tests {
     fn another_lease_than_the_last_leaders_sets_the_mark_and_the_same_one_does_not() {
         let mut data = Data::new();
         assert!(led_by("one", &mut data, at(1)), "it is written down");
-        assert_eq!(Hold::of(&data), None, "the first leader of all");
+        assert_eq!(ReportOnly::of(&data), None, "the first leader of all");
         assert!(!led_by("one", &mut data, at(2)));
-        assert_eq!(Hold::of(&data), None);
+        assert_eq!(ReportOnly::of(&data), None);
         assert!(led_by("two", &mut data, at(3)));
-        let hold = Hold::of(&data).unwrap();
+        let hold = ReportOnly::of(&data).unwrap();
         assert!(hold.reason.contains("two after one"), "{hold:?}");
         assert!(!led_by("two", &mut data, at(4)));
-        assert_eq!(Hold::of(&data), Some(hold), "until an operator accepts it");
+        assert_eq!(ReportOnly::of(&data), Some(hold), "until an operator accepts it");
     }
 }

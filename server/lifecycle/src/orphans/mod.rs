@@ -20,12 +20,12 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use ostler_api::{Machine, MachinePool, driver::ErrorCode, machine::MachinePhase};
 
-pub use fate::{Kept, kept};
-pub use hold::Hold;
+pub use fate::{ReportReason, kept};
+pub use hold::ReportOnly;
 pub use kind::{Identity, Kind};
 pub use plan::{Elsewhere, Fate, Plan, Snapshot, needs_elsewhere, plan};
 pub use scope::{Basis, Scopes};
-pub use verdict::{Claims, Keep, Namesake, judge};
+pub use verdict::{Claims, KeepReason, Namesake, judge};
 pub use watchlist::{Orphan, Scan, Suspected, Watchlist};
 
 /// The action on an orphan.

@@ -1,6 +1,6 @@
 //! The result of a scan of a provider's instances.
 
-use super::{Hold, Kept, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
+use super::{Kind, MOST_AT_ONCE, Orphan, ReportOnly, ReportReason, Rules, kept};
 
 /// Knowledge of the Machines of all namespaces. An instance without tags of ours may belong to any of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Snapshot<'a> {
     /// How orphans are looked for.
     pub rules: &'a Rules,
     /// The mark by which they are only reported; `Err`: it could not be read, so nothing is done.
-    pub hold: Result<Option<&'a Hold>, ()>,
+    pub hold: Result<Option<&'a ReportOnly>, ()>,
     /// Whether the driver knows instances by their names alone.
     pub by_name: bool,
     /// The Machines of all namespaces.
@@ -36,7 +36,7 @@ pub enum Fate {
     /// The orphan is deleted.
     Delete,
     /// The orphan is reported and kept; why, for people.
-    Keep(String),
+    KeepReason(String),
     /// Nothing, until the next scan.
     Later,
 }
@@ -70,21 +70,25 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     Plan { fates: now, left: fates.next().is_some() }
 }
 
-fn fate(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Fate {
+fn fate(snapshot: &Snapshot<'_>, hold: Option<&ReportOnly>, orphan: &Orphan) -> Fate {
     if let Some(why) = reason(snapshot, hold, orphan) {
-        return Fate::Keep(why.to_string());
+        return Fate::KeepReason(why.to_string());
     }
     match &snapshot.elsewhere {
         _ if orphan.kind != Kind::Untagged => Fate::Delete,
         Elsewhere::Read => Fate::Delete,
-        Elsewhere::Forbidden(right) => Fate::Keep(format!(
+        Elsewhere::Forbidden(right) => Fate::KeepReason(format!(
             "because it may be of a namespace that is not served, and the core may not look: {right}"
         )),
         Elsewhere::Failed | Elsewhere::NotRead => Fate::Later,
     }
 }
 
-fn reason(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Option<Kept> {
+fn reason(
+    snapshot: &Snapshot<'_>,
+    hold: Option<&ReportOnly>,
+    orphan: &Orphan,
+) -> Option<ReportReason> {
     kept(orphan.kind, snapshot.rules, hold, snapshot.by_name)
 }
 
@@ -128,7 +132,7 @@ mod tests {
         assert_eq!(with(Elsewhere::Read), [Fate::Delete, Fate::Delete]);
         assert_eq!(with(Elsewhere::Failed), [Fate::Delete, Fate::Later]);
         let forbidden = with(Elsewhere::Forbidden("list machines".to_owned()));
-        assert!(matches!(&forbidden[1], Fate::Keep(why) if why.ends_with("list machines")));
+        assert!(matches!(&forbidden[1], Fate::KeepReason(why) if why.ends_with("list machines")));
         assert!(needs_elsewhere(&snapshot(&due, Elsewhere::NotRead)));
         assert!(!needs_elsewhere(&snapshot(&due[..1], Elsewhere::NotRead)));
     }
@@ -136,11 +140,11 @@ mod tests {
     #[test]
     fn while_the_mark_stands_orphans_are_reported_once_and_all_machines_are_not_read() {
         let due = [orphan(1, Kind::Ours, false), orphan(2, Kind::Untagged, true)];
-        let hold = Hold { since: String::new(), reason: String::new() };
+        let hold = ReportOnly { since: String::new(), reason: String::new() };
         let held = Snapshot { hold: Ok(Some(&hold)), ..snapshot(&due, Elsewhere::NotRead) };
         let plan = plan(&held);
         assert_eq!(plan.fates.len(), 1, "the first one was reported before");
-        assert!(matches!(plan.fates[0].1, Fate::Keep(_)));
+        assert!(matches!(plan.fates[0].1, Fate::KeepReason(_)));
         assert!(!needs_elsewhere(&held));
     }
 

@@ -37,7 +37,7 @@ pub struct Namesake {
 ostler_api::closed_enum! {
     /// Why an instance is kept.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Keep {
+    pub enum KeepReason {
         /// Its tags name no Machine (INV-5): it may belong to another system.
         NoIdentity,
         /// The instance's Machine exists.
@@ -56,7 +56,7 @@ ostler_api::closed_enum! {
 
 /// Why an instance is kept; `None`: no Machine claims it. An instance without a UID is claimed by the Machine of the
 /// same name: for which Machine the instance was made is unknown. No group is a pool's by its name alone.
-pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
+pub fn judge(listed: &Listed, claims: &Claims) -> Option<KeepReason> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
     let same_id = namesake.is_some_and(|one| {
@@ -67,12 +67,12 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let may_adopt =
         namesake.is_some_and(|one| untagged || one.provider_id.is_none() && !one.failed);
     let reasons = [
-        (listed.machine_name.is_empty() || untagged_group, Keep::NoIdentity),
-        (claims.same_uid || own, Keep::MachineExists),
-        (claims.same_provider_id || same_id, Keep::ProviderIdInUse),
-        (may_adopt, Keep::MayBeAdopted),
-        (claims.busy, Keep::OperationInFlight),
-        (claims.paused, Keep::Paused),
+        (listed.machine_name.is_empty() || untagged_group, KeepReason::NoIdentity),
+        (claims.same_uid || own, KeepReason::MachineExists),
+        (claims.same_provider_id || same_id, KeepReason::ProviderIdInUse),
+        (may_adopt, KeepReason::MayBeAdopted),
+        (claims.busy, KeepReason::OperationInFlight),
+        (claims.paused, KeepReason::Paused),
     ];
     reasons.into_iter().find_map(|(holds, keep)| holds.then_some(keep))
 }
@@ -80,16 +80,16 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::orphans::{Kept, Kind, Rules, kept};
+    use crate::orphans::{Kind, ReportReason, Rules, kept};
 
     #[test]
     fn a_part_is_claimed_as_its_instance_would_be() {
         let part = Listed { part: "disk".to_owned(), provider_id: "d-1".into(), ..instance() };
         assert_eq!(judge(&part, &Claims::default()), None, "no machine has it");
         let own = Claims { same_uid: true, ..Claims::default() };
-        assert_eq!(judge(&part, &own), Some(Keep::MachineExists));
+        assert_eq!(judge(&part, &own), Some(KeepReason::MachineExists));
         let busy = Claims { busy: true, ..Claims::default() };
-        assert_eq!(judge(&part, &busy), Some(Keep::OperationInFlight));
+        assert_eq!(judge(&part, &busy), Some(KeepReason::OperationInFlight));
     }
 
     fn instance() -> Listed {
@@ -115,12 +115,12 @@ mod tests {
             namesake("uid-2", Some("fake:///i-2")),
             failed(namesake("uid-2", None)),
         ] {
-            assert_eq!(judge(&stranger, &claims), Some(Keep::MayBeAdopted), "{claims:?}");
+            assert_eq!(judge(&stranger, &claims), Some(KeepReason::MayBeAdopted), "{claims:?}");
         }
         let same = namesake("uid-2", Some("fake:///i-1"));
-        assert_eq!(judge(&stranger, &same), Some(Keep::ProviderIdInUse));
+        assert_eq!(judge(&stranger, &same), Some(KeepReason::ProviderIdInUse));
         let elsewhere = Claims { same_provider_id: true, ..Claims::default() };
-        assert_eq!(judge(&stranger, &elsewhere), Some(Keep::ProviderIdInUse));
+        assert_eq!(judge(&stranger, &elsewhere), Some(KeepReason::ProviderIdInUse));
     }
 
     #[test]
@@ -142,16 +142,16 @@ mod tests {
         let none = Claims::default;
         let table = [
             (none(), None),
-            (Claims { same_uid: true, ..none() }, Some(Keep::MachineExists)),
-            (Claims { same_provider_id: true, ..none() }, Some(Keep::ProviderIdInUse)),
-            (Claims { busy: true, ..none() }, Some(Keep::OperationInFlight)),
-            (Claims { paused: true, ..none() }, Some(Keep::Paused)),
-            (namesake("uid-1", Some("other")), Some(Keep::MachineExists)),
-            (namesake("uid-2", Some("fake:///i-1")), Some(Keep::ProviderIdInUse)),
-            (namesake("uid-2", None), Some(Keep::MayBeAdopted)),
+            (Claims { same_uid: true, ..none() }, Some(KeepReason::MachineExists)),
+            (Claims { same_provider_id: true, ..none() }, Some(KeepReason::ProviderIdInUse)),
+            (Claims { busy: true, ..none() }, Some(KeepReason::OperationInFlight)),
+            (Claims { paused: true, ..none() }, Some(KeepReason::Paused)),
+            (namesake("uid-1", Some("other")), Some(KeepReason::MachineExists)),
+            (namesake("uid-2", Some("fake:///i-1")), Some(KeepReason::ProviderIdInUse)),
+            (namesake("uid-2", None), Some(KeepReason::MayBeAdopted)),
             (namesake("uid-2", Some("fake:///i-2")), None),
-            (failed(namesake("uid-1", None)), Some(Keep::MachineExists)),
-            (failed(namesake("uid-2", Some("fake:///i-1"))), Some(Keep::ProviderIdInUse)),
+            (failed(namesake("uid-1", None)), Some(KeepReason::MachineExists)),
+            (failed(namesake("uid-2", Some("fake:///i-1"))), Some(KeepReason::ProviderIdInUse)),
             (failed(namesake("uid-2", None)), None),
         ];
         for (claims, expected) in table {
@@ -165,16 +165,16 @@ mod tests {
         let none = Claims::default;
         for (claims, expected) in [
             (none(), None),
-            (Claims { same_uid: true, ..none() }, Some(Keep::MachineExists)),
-            (Claims { same_provider_id: true, ..none() }, Some(Keep::ProviderIdInUse)),
-            (Claims { busy: true, ..none() }, Some(Keep::OperationInFlight)),
-            (namesake("uid-2", None), Some(Keep::MayBeAdopted)),
+            (Claims { same_uid: true, ..none() }, Some(KeepReason::MachineExists)),
+            (Claims { same_provider_id: true, ..none() }, Some(KeepReason::ProviderIdInUse)),
+            (Claims { busy: true, ..none() }, Some(KeepReason::OperationInFlight)),
+            (namesake("uid-2", None), Some(KeepReason::MayBeAdopted)),
             (namesake("uid-2", Some("fake:///other")), None),
         ] {
             assert_eq!(judge(&group, &claims), expected, "{claims:?}");
         }
         let untagged = Listed { machine_uid: Uid::default(), ..group };
-        assert_eq!(judge(&untagged, &none()), Some(Keep::NoIdentity), "with the flag, too");
+        assert_eq!(judge(&untagged, &none()), Some(KeepReason::NoIdentity), "with the flag, too");
     }
 
     #[test]
@@ -182,8 +182,8 @@ mod tests {
         let stranger = Listed { machine_uid: Uid::default(), ..instance() };
         assert_eq!((judge(&stranger, &Claims::default()), stranger.kind()), (None, Kind::Untagged));
         let only = kept(Kind::Untagged, &Rules::default(), None, false);
-        assert_eq!(only, Some(Kept::Untagged));
+        assert_eq!(only, Some(ReportReason::Untagged));
         let nameless = Listed { machine_name: String::new(), ..instance() };
-        assert_eq!(judge(&nameless, &Claims::default()), Some(Keep::NoIdentity));
+        assert_eq!(judge(&nameless, &Claims::default()), Some(KeepReason::NoIdentity));
     }
 }

@@ -44,7 +44,7 @@ pub use token::{SLOTS, Slot, TokenView, needs_tokens, token_ids};
 pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
 pub use way::{Situation, Way, way};
-pub use writes::{BUSY, CALM, Outlook, plan};
+pub use writes::{BUSY, CALM, PoolReport, plan};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,11 +63,11 @@ use self::{
     ask::Wanted,
     basis::Basis,
     matching::{Matched, Member, compare},
-    operation::Standing,
+    operation::Progress,
 };
 use crate::{
     bootstrap::RefFault,
-    class::Hold,
+    class::FinalizerChange,
     cluster::ClusterIds,
     copies::{Made, NewCopy},
     driver::DriverView,
@@ -150,7 +150,7 @@ pub struct Victim {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
-    pub finalizer: Hold,
+    pub finalizer: FinalizerChange,
     /// The copy of a template to make.
     pub copy: Option<NewCopy>,
     /// Copies that go.
@@ -203,7 +203,7 @@ struct Facts<'a> {
     model: SpecDigest,
     /// The current basis of requests.
     basis: Basis,
-    standing: Standing,
+    standing: Progress,
     /// Consecutive failures of Machines.
     streak: Streak,
     /// Consecutive losses of the group.
@@ -223,7 +223,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     let pool = &snap.pool;
     if !pool.is_deleting() && !pool.has_finalizer() {
         // The finalizer comes first: the pool must outlive its group.
-        return Decision { finalizer: Hold::Add, ..Decision::default() };
+        return Decision { finalizer: FinalizerChange::Add, ..Decision::default() };
     }
     let known = match &snap.operation {
         OperationView::Finished(it) => snap.known.after(it, (pool, &snap.machines), snap.now),
@@ -262,7 +262,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     plan.left.clone_from(&configs.left);
     one_write_each(&mut plan);
     if over && configs.noted.is_empty() {
-        plan.finalizer = Hold::Remove;
+        plan.finalizer = FinalizerChange::Remove;
     }
     plan.more |= facts.streak.is_new();
     plan.retry_at = plan.retry_at.into_iter().chain(facts.streak.until()).min();
@@ -415,7 +415,7 @@ impl<'a> Facts<'a> {
 
 /// The driver's answers about running instances, for the current model and driver.
 fn learn(
-    standing: &mut Standing,
+    standing: &mut Progress,
     (snap, group): (&Snapshot, &GroupView),
     model: &SpecDigest,
     driver: Option<&DriverFacts>,

@@ -39,7 +39,7 @@ const LATER: Duration = Duration::from_mins(1);
 
 /// Where the operation of a pool stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct Progress {
     /// The remaining intent.
     pub(super) intent: Option<PoolIntent>,
     /// A retry for each verb that failed last, and for each instance with such a failure.
@@ -100,7 +100,7 @@ impl Held {
     }
 }
 
-impl Standing {
+impl Progress {
     /// Forgets all retries but those of these verbs, of updates of these instances, and of deletions of instances that
     /// may exist. `deletes`: instances are to be deleted.
     pub(super) fn forget_all_but(
@@ -274,8 +274,8 @@ pub(super) fn settle(
     driver: Option<&DriverFacts>,
     basis: &Basis,
     now: Timestamp,
-) -> Standing {
-    let mut standing = Standing {
+) -> Progress {
+    let mut standing = Progress {
         intent: status.operation.clone(),
         retries: status.retries.clone(),
         provider_id: status.provider_id.clone(),
@@ -283,7 +283,7 @@ pub(super) fn settle(
         hot: status.hot_update.clone().unwrap_or_default(),
         unconfirmed_since: status.creation_unconfirmed_since.clone(),
         list_lag: DriverFacts::list_lag_of(driver),
-        ..Standing::default()
+        ..Progress::default()
     };
     match view {
         OperationView::InFlight(_) => standing.busy = true,
@@ -313,14 +313,14 @@ pub(super) fn settle(
 
 /// Passes over an older operation, which was recorded or is not waited for. A group made by such an operation exists
 /// all the same.
-fn pass_over(standing: &mut Standing, finished: &Finished) {
+fn pass_over(standing: &mut Progress, finished: &Finished) {
     if let Ok(Success::PoolChanged(record)) = &finished.outcome {
         standing.provider_id.get_or_insert_with(|| record.provider_id.clone());
     }
 }
 
 fn take(
-    standing: &mut Standing,
+    standing: &mut Progress,
     intent: PoolIntent,
     finished: &Finished,
     basis: &Basis,
@@ -349,7 +349,7 @@ fn take(
 
 /// An answer about another instance or model is none.
 fn updated(
-    standing: &mut Standing,
+    standing: &mut Progress,
     asked: &Asked,
     told: &PoolInstance,
     basis: &Basis,
@@ -368,7 +368,7 @@ fn updated(
 }
 
 fn succeeded(
-    standing: &mut Standing,
+    standing: &mut Progress,
     (kind, asked): (OperationKind, &Asked),
     success: &Success,
     now: Timestamp,
@@ -404,7 +404,7 @@ fn succeeded(
 }
 
 fn failed(
-    standing: &mut Standing,
+    standing: &mut Progress,
     (kind, asked): (OperationKind, &Asked),
     failure: &Failure,
     basis: &Basis,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     autoscaler::limits::limits,
-    class::Hold,
+    class::FinalizerChange,
     numbered,
     plan::{Event, EventReason},
     snapshot::{ClassView, DriverView},
@@ -118,7 +118,7 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>, configs: Upkeep, over
     // In the pause before a group is made again nothing happens in it.
     plan.unsettled = pool.is_deleting() || settles && lost_group::waits(facts).is_none();
     plan.status = status;
-    if plan.finalizer == Hold::Remove {
+    if plan.finalizer == FinalizerChange::Remove {
         plan.dispatch = None;
     }
 }

@@ -15,7 +15,7 @@ use super::{
     BURST_OF_MACHINES, Decision, Snapshot, Victim, config, decide, owner_reference, token,
 };
 use crate::{
-    class::Hold,
+    class::FinalizerChange,
     copies::NewCopy,
     difference::difference,
     plan::{Event, EventAction, EventReason, TokenRequest},
@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The status of a pool, and its consequences for reads of the group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outlook {
+pub struct PoolReport {
     old: Option<MachinePoolStatus>,
     new: MachinePoolStatus,
     /// The group has to be read before the next decision.
@@ -44,7 +44,7 @@ pub struct Outlook {
     pub every: Duration,
 }
 
-impl Report for Outlook {
+impl Report for PoolReport {
     const NEEDED: &'static [&'static str] = &["operation", "bootstrapConfigs"];
 
     fn patch(&self, _: &Tried) -> Option<Value> {
@@ -53,7 +53,7 @@ impl Report for Outlook {
 }
 
 /// Decides what to do about a pool.
-pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
+pub fn plan(snap: &Snapshot) -> Plan<PoolReport> {
     let pool = &snap.pool;
     if pool.is_deleting() && !pool.has_finalizer() && snap.machines.is_empty() {
         // The group is gone. While a finalizer of others holds it, the driver is not asked for that again.
@@ -62,9 +62,9 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
     let decision = decide(snap);
     let own = |patch| Write::new(Object::Pool(Arc::clone(pool)), Verb::Patch(patch));
     let own = |patch| Batch::own("cannot change a pool", own(patch));
-    if decision.finalizer != Hold::Keep {
+    if decision.finalizer != FinalizerChange::Keep {
         let patch = finalizer_patch(&pool.metadata, finalizer::POOL, decision.finalizer);
-        let last = decision.finalizer == Hold::Remove;
+        let last = decision.finalizer == FinalizerChange::Remove;
         let next = if last { Next::OnChange } else { Next::Now };
         let tokens = if last { without_tokens(snap) } else { None };
         let only = Plan::only(tokens.into_iter().chain(patch.map(own)).collect(), next);
@@ -87,7 +87,7 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
     };
     let writes = writes(snap, &decision);
     let Decision { status, reread, acknowledge, dispatch, news, .. } = decision;
-    let report = Outlook { old: pool.status.clone(), new: status, reread, every };
+    let report = PoolReport { old: pool.status.clone(), new: status, reread, every };
     let (report, events) = (Some(report), news);
     Plan { report, acknowledge, dispatch, events, ..Plan::only(writes, next) }
 }

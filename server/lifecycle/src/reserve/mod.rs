@@ -13,7 +13,7 @@ mod writes;
 pub use crate::owner::is_in_reserve;
 pub use count::{Cause, decide};
 pub use size::{Size, size};
-pub use writes::{Standing, plan};
+pub use writes::{ReserveReport, plan};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, V
 
 /// The status of a reserve.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct ReserveReport {
     snapshot: Arc<Snapshot>,
     /// Names of Machines that the pass makes.
     made: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Standing {
     pub decision: Decision,
 }
 
-impl Report for Standing {
+impl Report for ReserveReport {
     const NEEDED: &'static [&'static str] = &["replacementRetry"];
 
     fn patch(&self, tried: &Tried) -> Option<Value> {
@@ -33,7 +33,7 @@ impl Report for Standing {
 }
 
 /// Decides what to do about a reserve.
-pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+pub fn plan(snapshot: &Snapshot) -> Plan<ReserveReport> {
     let decision = decide(snapshot);
     let again = decision.streak.until().map(|at| until(at, snapshot.now));
     let again = again.into_iter().chain((decision.held > 0).then_some(LAG)).min();
@@ -46,7 +46,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
     Plan {
         events: told(snapshot, &decision).into_iter().collect(),
         writes: writes(snapshot, &decision, &made),
-        report: Some(Standing { snapshot: Arc::new(snapshot.clone()), made, decision }),
+        report: Some(ReserveReport { snapshot: Arc::new(snapshot.clone()), made, decision }),
         ..Plan::only(Vec::new(), next)
     }
 }

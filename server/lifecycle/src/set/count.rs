@@ -27,7 +27,7 @@ pub const DRIFT_MARGIN: usize = 2;
 
 /// Why a set deviates from its wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hold {
+pub enum Blocker {
     /// The set has far too many Machines.
     Frozen,
     /// The Machines of the set are updated in place.
@@ -52,7 +52,7 @@ pub(super) struct Count {
     pub(super) create: usize,
     pub(super) repeat: Vec<String>,
     pub(super) delete: Vec<Victim>,
-    pub(super) hold: Option<Hold>,
+    pub(super) blocker: Option<Blocker>,
 }
 
 /// Whether a Machine counts: a Machine in deletion does not, however long the deletion takes.
@@ -81,11 +81,12 @@ pub(super) fn decide(
     // Names without an answer may be Machines already, and are repeated until it is known.
     let repeat: Vec<_> = unanswered.iter().take(missing).cloned().collect();
     let create = missing.saturating_sub(unanswered.len()).min(BURST);
-    let is_told =
-        |hold: &Hold| missing > 0 || matches!(hold, Hold::Foreign(Foreign::Appeared { .. }));
-    match hold(snapshot, released, active.len() + create).filter(is_told) {
-        Some(hold) => Count { delete, hold: Some(hold), ..Count::default() },
-        None => Count { create, repeat, delete, hold: None },
+    let is_told = |blocker: &Blocker| {
+        missing > 0 || matches!(blocker, Blocker::Foreign(Foreign::Appeared { .. }))
+    };
+    match blocker(snapshot, released, active.len() + create).filter(is_told) {
+        Some(blocker) => Count { delete, blocker: Some(blocker), ..Count::default() },
+        None => Count { create, repeat, delete, blocker: None },
     }
 }
 
@@ -103,9 +104,9 @@ fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
 pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision {
     let set = &snapshot.set;
     // Machines not seen yet would count as well.
-    let blind = || snapshot.blind.clone().map(Hold::Blind);
-    if let Some(hold) = snapshot.foreign.clone().map(Hold::Foreign).or_else(blind) {
-        return Decision { hold: Some(hold), claimed, ..Decision::default() };
+    let blind = || snapshot.blind.clone().map(Blocker::Blind);
+    if let Some(blocker) = snapshot.foreign.clone().map(Blocker::Foreign).or_else(blind) {
+        return Decision { blocker: Some(blocker), claimed, ..Decision::default() };
     }
     let there = claimed.iter().filter(|machine| is_active(machine)).count();
     let wanted = i32::try_from(there + snapshot.unanswered.len()).unwrap_or(i32::MAX);
@@ -138,26 +139,26 @@ pub(super) fn only_fewer(snapshot: &Snapshot, controlled: &[Arc<Machine>]) -> Ve
 }
 
 /// Why nothing is created. Machines released in this pass count already.
-fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold> {
+fn blocker(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Blocker> {
     let set = &snapshot.set;
     if let Some(foreign) = &snapshot.foreign {
-        return Some(Hold::Foreign(foreign.clone()));
+        return Some(Blocker::Foreign(foreign.clone()));
     }
     if is_frozen(set) {
-        return Some(Hold::Frozen);
+        return Some(Blocker::Frozen);
     }
     if set.label(label::SCALE_UP_DISABLED).is_some() {
-        return Some(Hold::ScaleUpDisabled);
+        return Some(Blocker::ScaleUpDisabled);
     }
     if let Some(blind) = &snapshot.blind {
-        return Some(Hold::Blind(blind.clone()));
+        return Some(Blocker::Blind(blind.clone()));
     }
     if snapshot.copies.as_ref().is_some_and(CopiesView::is_unknown) {
-        return Some(Hold::TemplateUnread);
+        return Some(Blocker::TemplateUnread);
     }
     let drifted = drifted(snapshot) + released;
     let most = 2 * wanted(set) + DRIFT_MARGIN;
-    (drifted > 0 && drifted + would_have > most).then_some(Hold::LabelDrift(drifted))
+    (drifted > 0 && drifted + would_have > most).then_some(Blocker::LabelDrift(drifted))
 }
 
 /// Living Machines without a controller, released by this set.

@@ -16,7 +16,7 @@ mod victims;
 mod writes;
 
 pub use claim::{Owners, owner_reference};
-pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
+pub use count::{BURST, Blocker, DRIFT_MARGIN, is_active};
 pub use gathers::gathers;
 pub use invariants::{Violation, check};
 pub use preserve::NodeWish;
@@ -27,7 +27,7 @@ pub use take::{Spare, is_ready};
 pub use template::{machine, machine_name};
 pub use validation::{broken, template_rules};
 pub use victims::{Cause, Policy, Rank, Victim};
-pub use writes::{LAG, Standing, plan};
+pub use writes::{LAG, SetReport, plan};
 pub(crate) use writes::{create, new_names, remove};
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -39,7 +39,7 @@ use ostler_api::{
 use serde_json::Value;
 
 use crate::{
-    class::Hold as Finalizer,
+    class::FinalizerChange as Finalizer,
     copies::{CopiesView, Made},
     foreign::Foreign,
     replicas::Filled,
@@ -124,7 +124,7 @@ pub struct Decision {
     /// Copies of a template that go: their Machines were never made, or are gone.
     pub left: Vec<Made>,
     /// Why fewer Machines are created or deleted than wanted.
-    pub hold: Option<Hold>,
+    pub blocker: Option<Blocker>,
     /// Consecutive failures of Machines, and when Failed Machines are replaced.
     pub streak: Streak,
     /// Another set whose selector overlaps with its own; told once for each generation.
@@ -209,7 +209,7 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
         delete: count.delete,
         left,
         template: snapshot.copies.as_ref().and_then(CopiesView::seen),
-        hold: count.hold,
+        blocker: count.blocker,
         streak,
         claimed,
         ..Decision::default()
@@ -222,7 +222,7 @@ fn end(snapshot: &Snapshot) -> Decision {
     let claimed = claim::controlled(snapshot);
     let finalizers = snapshot.set.metadata.finalizers.as_deref().unwrap_or_default();
     if finalizers.iter().any(|name| name == ORPHAN) {
-        return Decision { claimed, hold: Some(Hold::Orphaning), ..Decision::default() };
+        return Decision { claimed, blocker: Some(Blocker::Orphaning), ..Decision::default() };
     }
     let living = claimed.iter().filter(|machine| !machine.is_deleting());
     let victim =
@@ -232,8 +232,8 @@ fn end(snapshot: &Snapshot) -> Decision {
     let alone = claimed.is_empty() && snapshot.unanswered.is_empty() && snapshot.blind.is_none();
     let finalizer =
         if alone && snapshot.set.has_finalizer() { Finalizer::Remove } else { Finalizer::Keep };
-    let hold = (!claimed.is_empty()).then_some(Hold::Ending);
-    Decision { finalizer, delete, hold, claimed, ..Decision::default() }
+    let blocker = (!claimed.is_empty()).then_some(Blocker::Ending);
+    Decision { finalizer, delete, blocker, claimed, ..Decision::default() }
 }
 
 /// The garbage collector's finalizer for `--cascade=orphan`.

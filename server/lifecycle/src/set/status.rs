@@ -14,7 +14,7 @@ use ostler_api::{
 };
 
 use super::{
-    Blind, Decision, Hold,
+    Blind, Blocker, Decision,
     count::{is_active, wanted},
     preserve,
 };
@@ -136,10 +136,10 @@ pub enum Say {
 /// The failed action. The condition stays while the set still lacks Machines and nothing was tried, and goes once there
 /// are as many as wanted.
 fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Say {
-    if let Some(Hold::Foreign(foreign)) = &plan.hold {
+    if let Some(Blocker::Foreign(foreign)) = &plan.blocker {
         return Say::Set("True", FOREIGN, foreign.message());
     }
-    if let Some(Hold::Blind(Blind::Unreadable(broken))) = &plan.hold {
+    if let Some(Blocker::Blind(Blind::Unreadable(broken))) = &plan.blocker {
         let text = format!(
             "this Machine may belong to the set; no Machines are created until it is fixed or deleted: {broken}"
         );
@@ -151,7 +151,7 @@ fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Sa
     if let Some(text) = &failures.delete {
         return Say::Set("True", "FailedDelete", text.clone());
     }
-    if let Some(Hold::LabelDrift(drifted)) = plan.hold {
+    if let Some(Blocker::LabelDrift(drifted)) = plan.blocker {
         let text = format!(
             "{drifted} released Machines no longer match spec.selector; creation stops until they match again or are \
              deleted"

@@ -22,7 +22,7 @@ use super::{
 use crate::autoscaler::capacity;
 use crate::copies::MadeFor;
 use crate::difference::{difference, merge_patch};
-use crate::hold::Hold;
+use crate::hold::FinalizerChange;
 use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;
@@ -39,7 +39,7 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The status of a set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct SetReport {
     /// The set.
     pub set: Arc<MachineSet>,
     /// The decision to report.
@@ -47,7 +47,7 @@ pub struct Standing {
     now: Timestamp,
 }
 
-impl Report for Standing {
+impl Report for SetReport {
     const NEEDED: &'static [&'static str] = &["replacementRetry"];
 
     fn patch(&self, tried: &Tried) -> Option<Value> {
@@ -60,10 +60,10 @@ impl Report for Standing {
 }
 
 /// Decides what to do about a set.
-pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+pub fn plan(snapshot: &Snapshot) -> Plan<SetReport> {
     let set = &snapshot.set;
     let decision = decide(snapshot);
-    if decision.finalizer != Hold::Keep {
+    if decision.finalizer != FinalizerChange::Keep {
         return hold(set, decision.finalizer);
     }
     if let Some(filled) = &decision.fill {
@@ -83,21 +83,21 @@ pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
     Plan {
         events: told::events(set, &decision, &new),
         writes: writes(snapshot, &decision),
-        report: Some(Standing { set: Arc::clone(set), now: snapshot.now, decision }),
+        report: Some(SetReport { set: Arc::clone(set), now: snapshot.now, decision }),
         ..Plan::only(Vec::new(), next)
     }
 }
 
-fn hold(set: &Arc<MachineSet>, hold: Hold) -> Plan<Standing> {
+fn hold(set: &Arc<MachineSet>, hold: FinalizerChange) -> Plan<SetReport> {
     let patch = finalizer_patch(&set.metadata, finalizer::MACHINE, hold);
     let write = patch.map(|patch| Write::new(Object::Set(Arc::clone(set)), Verb::Patch(patch)));
     let batch = write.map(|write| Batch::own("cannot change the finalizer of a set", write));
-    let next = if hold == Hold::Remove { Next::OnChange } else { Next::Now };
+    let next = if hold == FinalizerChange::Remove { Next::OnChange } else { Next::Now };
     Plan::only(batch.into_iter().collect(), next)
 }
 
 /// Writes the wanted number, and records an event before any consequence.
-fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<Standing> {
+fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<SetReport> {
     let patch = json!({ "spec": { "replicas": filled.replicas } });
     let event =
         Event::normal(EventReason::ReplicasAbsent, filled.note.clone()).doing(EventAction::Scale);

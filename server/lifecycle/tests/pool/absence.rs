@@ -7,7 +7,7 @@ use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     operation::{OperationView, Request, Success},
 };
-use ostler_lifecycle::{class::Hold, operation::Failure, snapshot::DriverView};
+use ostler_lifecycle::{class::FinalizerChange, operation::Failure, snapshot::DriverView};
 use serde_json::json;
 
 use crate::world::{World, request};
@@ -26,12 +26,12 @@ fn a_group_that_lists_show_late_is_deleted_before_its_pool_goes() {
         world.absent_looks = 9;
         world.pool.metadata.deletion_timestamp = Some(world.now.into());
         let plan = world.pass();
-        assert_eq!(plan.finalizer, Hold::Keep);
+        assert_eq!(plan.finalizer, FinalizerChange::Keep);
         assert!(matches!(request(&plan), Some(Request::DeletePool { .. })), "by its identity");
         world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: true }));
         let plan = world.pass();
         world.operation = OperationView::Idle;
-        assert_eq!((plan.finalizer, plan.dispatch), (Hold::Keep, None));
+        assert_eq!((plan.finalizer, plan.dispatch), (FinalizerChange::Keep, None));
         let until = world.now + SignedDuration::from_secs(seconds + 1);
         assert_eq!(plan.retry_at, Some(until));
         let conditions = &world.pool.status.as_ref().unwrap().conditions;
@@ -43,7 +43,7 @@ fn a_group_that_lists_show_late_is_deleted_before_its_pool_goes() {
         let plan = world.pass();
         assert!(matches!(request(&plan), Some(Request::DeletePool { .. })));
         world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: true }));
-        assert_eq!(world.plan().finalizer, Hold::Remove);
+        assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
     }
 }
 

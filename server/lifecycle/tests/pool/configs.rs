@@ -10,7 +10,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
-    class::Hold,
+    class::FinalizerChange,
     copies::CopiesView,
     operation::UserData,
     plan::EventReason,
@@ -259,7 +259,7 @@ fn a_pool_waits_for_its_copy_that_a_finalizer_holds_and_asks_no_driver_again() {
     world.group = None;
     says(&mut world, 0, &ready(), &["example.com/oven"]);
     let first = pass(&mut world);
-    assert_eq!((first.left.len(), first.finalizer), (1, Hold::Keep));
+    assert_eq!((first.left.len(), first.finalizer), (1, FinalizerChange::Keep));
     world.operation = OperationView::Idle;
     let mut all = first.status.conditions.iter();
     let deleting = all.find(|it| it.type_ == "Deleting").unwrap();
@@ -269,7 +269,7 @@ fn a_pool_waits_for_its_copy_that_a_finalizer_holds_and_asks_no_driver_again() {
     }
     for (view, over) in [(ConfigView::Unknown, false), (ConfigView::Absent, true)] {
         world.configs.noted[0].view = view;
-        assert_eq!(world.plan().finalizer == Hold::Remove, over);
+        assert_eq!(world.plan().finalizer == FinalizerChange::Remove, over);
     }
 }
 

@@ -6,7 +6,7 @@ use ostler_api::{
     operation::{OperationView, Request, Success},
 };
 use ostler_lifecycle::{
-    class::Hold,
+    class::FinalizerChange,
     operation::Failure,
     pool::{Cause, DataSecret, Decision, Instance},
     snapshot::DriverView,
@@ -180,7 +180,7 @@ fn a_pool_that_is_deleted_drains_its_machines_then_deletes_the_group_then_goes()
     world.pool.metadata.deletion_timestamp = Some(world.now.into());
     let plan = turn(&mut world);
     assert_eq!(victims(&plan).len(), 2);
-    assert_eq!(plan.finalizer, Hold::Keep);
+    assert_eq!(plan.finalizer, FinalizerChange::Keep);
     assert_eq!(plan.status.phase.unwrap().as_str(), "Deleting");
     let plan = turn(&mut world);
     assert!(matches!(request(&plan), Some(Request::DeletePoolMachines { .. })));
@@ -189,7 +189,7 @@ fn a_pool_that_is_deleted_drains_its_machines_then_deletes_the_group_then_goes()
     assert!(matches!(request(&plan), Some(Request::DeletePool { .. })));
     world.group = None;
     world.answer(plan.dispatch.unwrap().kind(), Ok(Success::Deleted { was_absent: false }));
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn a_pool_that_is_deleted_while_its_group_is_made_does_not_go_before_another_rea
         let is_known = outcome.is_ok();
         world.answer(OperationKind::CreatePool, outcome);
         let plan = world.pass();
-        assert_eq!((plan.finalizer, plan.reread), (Hold::Keep, true));
+        assert_eq!((plan.finalizer, plan.reread), (FinalizerChange::Keep, true));
         world.operation = OperationView::Idle;
         let plan = world.pass();
-        let made = matches!(plan.finalizer, Hold::Remove);
+        let made = matches!(plan.finalizer, FinalizerChange::Remove);
         assert_eq!(made, is_known, "and then it is not there");
     }
 }
@@ -420,11 +420,11 @@ fn a_pool_that_nobody_ever_asked_a_driver_for_goes_without_one() {
     let mut world = World::new(2, json!({}));
     world.driver = ostler_lifecycle::snapshot::DriverView::Unavailable;
     world.pool.metadata.deletion_timestamp = Some(world.now.into());
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
     world.pool.status = Some(Default::default());
     world.pool.status.as_mut().unwrap().asked = true;
     world.absent_looks = 1;
-    assert_eq!(world.plan().finalizer, Hold::Keep, "a group may be there");
+    assert_eq!(world.plan().finalizer, FinalizerChange::Keep, "a group may be there");
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn a_pool_gets_its_finalizer_before_anything_else() {
     let mut world = World::new(2, json!({}));
     world.pool.metadata.finalizers = None;
     let plan = world.plan();
-    assert_eq!(plan.finalizer, Hold::Add);
+    assert_eq!(plan.finalizer, FinalizerChange::Add);
     assert!(plan.dispatch.is_none());
 }
 

@@ -6,7 +6,7 @@ use ostler_api::{
     operation::{OperationView, Request, Success},
 };
 use ostler_lifecycle::{
-    class::Hold,
+    class::FinalizerChange,
     operation::{SecretText, UserData},
     plan::TokenRequest,
     pool::{DataSecret, Decision, Slot, TokenView, plan, token_ids},
@@ -173,7 +173,7 @@ fn the_tokens_go_with_their_pool_after_its_group_and_none_is_made_for_it() {
     world.pass();
     assert!(written(&world).is_empty());
     world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
     let delete = TokenWrite::Delete { id: first.id, owner: "pool-uid".into() };
     assert_eq!(written(&world), [delete]);
     let writes = plan(&world.snapshot()).writes;

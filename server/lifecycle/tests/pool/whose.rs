@@ -5,7 +5,7 @@ use ostler_api::{
     operation::{OperationView, Request, Success},
 };
 use ostler_lifecycle::{
-    class::Hold,
+    class::FinalizerChange,
     cluster::ClusterIds,
     pool::{Decision, holder},
 };
@@ -60,15 +60,15 @@ fn a_pool_that_is_deleted_waits_for_a_class_of_the_provider_that_has_its_group()
     (world.group, world.absent_looks) = (None, 2);
     assert!(world.plan().gone.is_empty(), "that its group is gone is not known");
     world.machines.clear();
-    assert_eq!(world.pass().finalizer, Hold::Keep);
+    assert_eq!(world.pass().finalizer, FinalizerChange::Keep);
     // An earlier word of the other driver counts.
     let mut told = World::running(0, json!({}));
     told.pool.metadata.deletion_timestamp = Some(world.now.into());
     let mut told = moves(told);
     told.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
-    assert_eq!(told.plan().finalizer, Hold::Remove);
+    assert_eq!(told.plan().finalizer, FinalizerChange::Remove);
     world.elsewhere = None;
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
 }
 
 /// The result of a creation belongs to the provider to which it was sent.

@@ -10,7 +10,7 @@ use ostler_api::{
     operation::{OperationView, Success},
 };
 use ostler_lifecycle::{
-    class::Hold,
+    class::FinalizerChange,
     operation::Failure,
     plan::EventReason,
     pool::{machine, owner_reference, plan},
@@ -52,7 +52,7 @@ fn the_result_of_the_last_operation_is_acknowledged_after_the_finalizer_is_gone(
     world.pool.metadata.deletion_timestamp = Some(world.now.into());
     world.pass();
     world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
     let plan = plan(&world.snapshot());
     let Verb::Patch(patch) = &plan.writes[0].writes[0].verb else { panic!("{plan:?}") };
     assert_eq!(patch["metadata"]["finalizers"], json!([]));
@@ -72,7 +72,7 @@ fn a_pool_that_is_held_after_its_group_is_gone_asks_for_no_second_deletion() {
     world.pool.metadata.deletion_timestamp = Some(world.now.into());
     assert!(world.pass().dispatch.is_some());
     world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
-    assert_eq!(world.plan().finalizer, Hold::Remove);
+    assert_eq!(world.plan().finalizer, FinalizerChange::Remove);
     world.operation = OperationView::Idle;
     world.pool.metadata.finalizers = Some(vec!["example.com/held".to_owned()]);
     for _ in 0..3 {

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::MachineSet;
 use ostler_lifecycle::bootstrap::{ConfigFacts, ConfigView};
 use ostler_lifecycle::copies::{CopiesView, Made, template_of};
-use ostler_lifecycle::set::{Blind, Hold, Snapshot, decide, plan};
+use ostler_lifecycle::set::{Blind, Blocker, Snapshot, decide, plan};
 use ostler_lifecycle::write::{Part, Remember, Verb, Write};
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ fn nothing_is_sent_while_no_copy_can_be_made_and_the_refusal_names_the_template(
 #[test]
 fn a_template_that_was_not_read_yet_is_awaited() {
     let plan = decide(&seen(named("one", &json!({})), 1, ConfigView::Unknown, &[]));
-    assert_eq!((plan.create, plan.hold), (0, Some(Hold::TemplateUnread)));
+    assert_eq!((plan.create, plan.blocker), (0, Some(Blocker::TemplateUnread)));
 }
 
 #[test]

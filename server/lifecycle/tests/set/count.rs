@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::set::{
-    BURST, Blind, FOREIGN, Failures, Hold, UNREADABLE, decide as plan, gathers, status,
+    BURST, Blind, Blocker, FOREIGN, Failures, UNREADABLE, decide as plan, gathers, status,
 };
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn a_frozen_set_creates_nothing_and_deletes() {
     let frozen =
         |replicas| set(replicas, json!({ "metadata": { "labels": { "freeze": "True" } } }));
     let plan = decide(frozen(3), running(1));
-    assert_eq!((plan.create, plan.hold), (0, Some(Hold::Frozen)));
+    assert_eq!((plan.create, plan.blocker), (0, Some(Blocker::Frozen)));
     assert_eq!(decide(frozen(1), running(3)).delete.len(), 2);
     let thawed = set(3, json!({ "metadata": { "labels": { "freeze": "False" } } }));
     assert_eq!(decide(thawed, running(1)).create, 2);
@@ -57,7 +57,7 @@ fn a_frozen_set_creates_nothing_and_deletes() {
 fn a_set_whose_scale_up_is_disabled_creates_nothing() {
     let labels = json!({ "node.machine.sapcloud.io/scale-up-disabled": "" });
     let plan = decide(set(3, json!({ "metadata": { "labels": labels } })), running(1));
-    assert_eq!((plan.create, plan.hold), (0, Some(Hold::ScaleUpDisabled)));
+    assert_eq!((plan.create, plan.blocker), (0, Some(Blocker::ScaleUpDisabled)));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_machine_that_cannot_be_read_may_be_one_of_the_set_and_stops_creation_only()
     let blind = Blind::Unreadable("Machine default/x cannot be read: it is broken".to_owned());
     snap.blind = Some(blind.clone());
     let held = plan(&snap);
-    assert_eq!((held.create, held.hold.clone()), (0, Some(Hold::Blind(blind.clone()))));
+    assert_eq!((held.create, held.blocker.clone()), (0, Some(Blocker::Blind(blind.clone()))));
     let told = status(&snap.set, &held, &Failures::default(), snap.now).conditions.remove(0);
     assert_eq!(told.reason.as_deref(), Some(UNREADABLE));
     assert!(told.message.is_some_and(|text| text.contains("Machine default/x")));
@@ -167,7 +167,7 @@ fn machines_that_lose_their_labels_are_not_replaced_without_end() {
     for _ in 0..100 {
         let plan = decide(set(3, json!({})), released.clone());
         if plan.create == 0 {
-            assert_eq!(plan.hold, Some(Hold::LabelDrift(released.len())));
+            assert_eq!(plan.blocker, Some(Blocker::LabelDrift(released.len())));
             break;
         }
         released.extend((created..created + plan.create).map(one_released));
@@ -242,7 +242,7 @@ fn the_number_of_a_set_is_not_filled_in_while_its_machines_are_not_all_seen() {
     let mut snapshot = snapshot(set(0, change), running(2));
     snapshot.blind = Some(Blind::OwnWrites);
     let blind = plan(&snapshot);
-    assert!(blind.is_idle() && blind.hold.is_some(), "{blind:?}");
+    assert!(blind.is_idle() && blind.blocker.is_some(), "{blind:?}");
     snapshot.blind = None;
     snapshot.unanswered = vec!["s-new".to_owned()];
     assert_eq!(plan(&snapshot).fill.unwrap().replicas, 3, "one may be there already");

@@ -1,6 +1,6 @@
 use ostler_lifecycle::{
-    class::Hold as Finalizer,
-    set::{Blind, Hold, decide as plan},
+    class::FinalizerChange as Finalizer,
+    set::{Blind, Blocker, decide as plan},
 };
 use serde_json::json;
 
@@ -43,6 +43,6 @@ fn it_does_not_go_while_one_of_its_creations_may_still_arrive() {
 #[test]
 fn a_deletion_with_cascade_orphan_deletes_no_machine() {
     let plan = decide(gone(json!([OURS, "orphan"])), running(2));
-    assert_eq!((plan.is_idle(), plan.hold), (true, Some(Hold::Orphaning)));
+    assert_eq!((plan.is_idle(), plan.blocker), (true, Some(Blocker::Orphaning)));
     assert_eq!(decide(gone(json!([OURS])), Vec::new()).finalizer, Finalizer::Remove);
 }

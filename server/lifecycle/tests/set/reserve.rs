@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ostler_api::Machine;
-use ostler_lifecycle::set::{Hold, Snapshot, Spare, decide, plan};
+use ostler_lifecycle::set::{Blocker, Snapshot, Spare, decide, plan};
 use ostler_lifecycle::template_identity::digest;
 use ostler_lifecycle::write::{Only, Part, Then, Verb};
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ fn a_set_that_may_create_nothing_takes_nothing() {
     let spares = vec![spare("m", None, json!({}))];
     let snapshot = Snapshot { spares, ..snapshot(set(1, frozen), Vec::new()) };
     let decision = decide(&snapshot);
-    assert_eq!((decision.take.len(), decision.hold), (0, Some(Hold::Frozen)));
+    assert_eq!((decision.take.len(), decision.blocker), (0, Some(Blocker::Frozen)));
 }
 
 /// Controller, labels and Node template; other owners stay.

@@ -25,7 +25,7 @@ const MOST_VOLUMES: usize = 256;
 pub(super) struct EvictionOrder {
     open: Open,
     /// The reason for pods with volumes to wait.
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<EvictionWait>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ enum Open {
 }
 
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct EvictionWait {
     pub(super) reason: WaitReason,
     pub(super) message: String,
     pub(super) until: Option<Timestamp>,
@@ -83,7 +83,7 @@ impl EvictionOrder {
             return Self::all();
         }
         let message = "the volumes of the pods have not been listed yet".to_owned();
-        let hold = Hold { reason: WaitReason::VolumesNotObserved, message, until };
+        let hold = EvictionWait { reason: WaitReason::VolumesNotObserved, message, until };
         Self { open: Open::None, hold: Some(hold) }
     }
 
@@ -135,7 +135,7 @@ fn follow(pass: &mut Pass<'_>, view: &VolumesView, queue: &[&PodView]) {
 
 /// Finds the infrastructure's names of the volumes: from the driver if able, else, and for foreign volumes, from their
 /// CSI handles.
-fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
+fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<EvictionWait> {
     let handle = |name: &str| {
         let facts = view.claims.values().find(|facts| facts.name == name);
         facts.and_then(|facts| facts.csi_handle.clone()).unwrap_or_default()
@@ -167,7 +167,7 @@ fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
         pass.ask_volume_ids(class, specs);
     }
     let message = format!("asking the driver for the ids of {count} volumes");
-    Some(Hold { reason: WaitReason::DriverWorking, message, until: None })
+    Some(EvictionWait { reason: WaitReason::DriverWorking, message, until: None })
 }
 
 /// The class whose driver can be asked now.
@@ -213,7 +213,7 @@ pub(crate) fn is_attached(
 }
 
 /// Volumes in transit of higher-priority pods, for which pods of this priority wait.
-fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<Hold> {
+fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<EvictionWait> {
     let (snap, drain) = (pass.snap, pass.status.drain.as_ref()?);
     let (mut attached, mut moving, mut until) = (Vec::new(), Vec::new(), None);
     for volume in drain.volumes.iter().filter(|volume| volume.priority > priority) {
@@ -236,5 +236,5 @@ fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<Hold> {
         (true, true) => return None,
     };
     let message = format!("volumes {what}: {}", names.join(", "));
-    Some(Hold { reason, message, until })
+    Some(EvictionWait { reason, message, until })
 }
