@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 mod hardening;
+mod homonyms;
 mod issues;
 mod ledger;
 mod mutations;
