@@ -11,7 +11,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
     PatchParams, PostParams,
@@ -285,6 +287,46 @@ async fn a_target_at_its_maximum_keeps_fewer_and_a_share_follows_its_replicas() 
     until(&world, "r", "one", holds(1, 2)).await;
     rest().await;
     assert_eq!(instances(&world), 4);
+    world.stop().await;
+}
+
+/// The calls of a HorizontalPodAutoscaler: GET of the Scale, pods by the selector, PUT of the Scale that was read.
+#[tokio::test(start_paused = true)]
+async fn a_horizontal_pod_autoscaler_sizes_a_number_and_is_refused_a_share() {
+    let world = world(3, 1).await;
+    let api = reserves(&world);
+    let mut scale = api.get_scale("r").await.unwrap();
+    let status = scale.status.clone().unwrap();
+    assert_eq!((scale.spec.clone().unwrap().replicas, status.replicas), (Some(1), 1));
+    let selected = ListParams::default().labels(&status.selector.unwrap());
+    let own = Api::<Machine>::default_namespaced(world.client()).list(&selected).await.unwrap();
+    let own: BTreeSet<_> = own.items.iter().map(|it| it.name().to_owned()).collect();
+    assert_eq!(own, spares(&world).await);
+    let pods = Api::<Pod>::default_namespaced(world.client()).list(&selected).await.unwrap();
+    assert!(pods.items.is_empty());
+    scale.spec.as_mut().unwrap().replicas = Some(2);
+    let put = async |scale: &Scale| api.replace_scale("r", &PostParams::default(), scale).await;
+    let sized = put(&scale).await.unwrap();
+    assert_eq!(sized.spec.unwrap().replicas, Some(2));
+    until(&world, "r", "two", holds(2, 0)).await;
+    let refused = put(&scale).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(it) if it.code == 409), "read before: {refused}");
+
+    edit(&world, "r", json!({ "spec": { "replicas": "34%" } })).await;
+    scale.metadata.resource_version = None;
+    let patch = Patch::Merge(json!({ "spec": { "replicas": 2 } }));
+    for answer in [
+        api.get_scale("r").await,
+        put(&scale).await,
+        api.patch_scale("r", &PatchParams::default(), &patch).await,
+    ] {
+        let Err(kube::Error::Api(refused)) = answer else { panic!("{answer:?}") };
+        assert_eq!(refused.code, 500);
+        assert!(refused.message.contains("34% is of the type string"), "{refused:?}");
+    }
+    let kept = api.get("r").await.unwrap().spec.replicas;
+    assert_eq!(kept, Some(IntOrString::String("34%".to_owned())));
+    until(&world, "r", "a share", holds(2, 0)).await;
     world.stop().await;
 }
 

@@ -35,14 +35,34 @@ fn pointer(path: &str) -> String {
     path.replace('.', "/")
 }
 
+/// The whole number at a path of an object.
+///
+/// # Errors
+/// Another value is there, such as a percentage (500).
+fn number_at(object: &Value, path: &str) -> Answer<Option<i64>> {
+    let value = object.pointer(&pointer(path)).filter(|value| !value.is_null());
+    let number = |value: &Value| {
+        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let kind = match value {
+            Value::String(_) => "string",
+            Value::Number(_) => "float64",
+            Value::Bool(_) => "bool",
+            Value::Array(_) => "[]interface {}",
+            Value::Object(_) | Value::Null => "map[string]interface {}",
+        };
+        let text = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+        value.as_i64().ok_or_else(|| Status::unknown(text))
+    };
+    value.map(number).transpose()
+}
+
 /// The Scale of an object.
 ///
 /// # Errors
-/// A custom object has no replicas (500).
+/// A custom object has no replicas, or they are no number (500).
 pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Answer<Value> {
     let paths = paths(resource)?;
-    let number = |path: &str| object.pointer(&pointer(path)).and_then(Value::as_i64);
-    let replicas = number(&paths.spec_replicas);
+    let replicas = number_at(object, &paths.spec_replicas)?;
     if replicas.is_none() && resource.is_custom() {
         let path = field::quote(&paths.spec_replicas);
         let text = format!("the spec replicas field {path} does not exist");
@@ -53,7 +73,10 @@ pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Answer<Value> {
         spec.insert("replicas".to_owned(), replicas.into());
     }
     let mut status = Map::new();
-    status.insert("replicas".to_owned(), number(&paths.status_replicas).unwrap_or(0).into());
+    status.insert(
+        "replicas".to_owned(),
+        number_at(object, &paths.status_replicas)?.unwrap_or(0).into(),
+    );
     let selector = paths.label_selector.as_deref().and_then(|path| object.pointer(&pointer(path)));
     let selector = selector.map(selector_text).filter(|text| !text.is_empty());
     if let Some(selector) = selector {
@@ -142,9 +165,13 @@ pub(crate) fn applied(target: &Target, scale: &Value) -> Answer<Value> {
 }
 
 /// The object with the replicas that are wanted.
+///
+/// # Errors
+/// Its replicas are no number (500), or too deep in it (422).
 fn with_replicas(resource: &Resource, object: &Value, wanted: &Wanted) -> Answer<Value> {
-    let mut object = object.clone();
-    let path = pointer(&paths(resource)?.spec_replicas);
+    let path = &paths(resource)?.spec_replicas;
+    number_at(object, path)?;
+    let (mut object, path) = (object.clone(), pointer(path));
     let mut place = &mut object;
     // A definition may say anything, and here an object is made of it.
     if path.split('/').count() > PARTS_LIMIT {
