@@ -134,6 +134,9 @@ impl Scaler {
         let member = |machine: Arc<Machine>| {
             let view = node_view(&machine, &targets.of(&machine), &self.stores);
             let node_id = view.serving().and_then(|node| provider_id(node)).map(str::to_owned);
+            // A kubelet may be faster than the driver's answer: by this id the Machine would not be found.
+            let is_known = machine.instance_id().is_some() || machine.node_name().is_some();
+            let node_id = node_id.filter(|_| is_known);
             Member { machine, node_id }
         };
         found.into_iter().map(member).collect()
@@ -333,15 +336,27 @@ mod tests {
     use kube::client::Body;
     use kube::runtime::watcher::Event;
     use ostler_api::names::annotation::{AUTOSCALER_MAX, AUTOSCALER_MIN};
+    use ostler_api::names::label;
     use serde_json::json;
     use tower::service_fn;
 
     use super::*;
+    use crate::target::{Target, Targets};
 
     /// The scaler, over the deployment `d` with the set `s`, and these Machines: name, provider id, Node, kind and UID
     /// of the controller.
     fn scaler(machines: &[(&str, &str, &str, &str, &str)]) -> Scaler {
-        let stores = Stores::default();
+        scaler_over(Stores::default(), machines)
+    }
+
+    fn client() -> Client {
+        let never = service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
+        });
+        Client::new(never, "default")
+    }
+
+    fn scaler_over(stores: Stores, machines: &[(&str, &str, &str, &str, &str)]) -> Scaler {
         let named = |name: &str| json!({ "name": name, "namespace": "default", "uid": name });
         let mut meta = named("d");
         meta["annotations"] = json!({ AUTOSCALER_MIN: "0", AUTOSCALER_MAX: "9" });
@@ -368,11 +383,7 @@ mod tests {
             });
             stores.machines.apply(Event::Apply(serde_json::from_value(machine).unwrap()));
         }
-        let never = service_fn(|_: http::Request<Body>| {
-            std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
-        });
-        let client = Client::new(never, "default");
-        Scaler::over(stores, client, &Settings::default(), &crate::system_clock())
+        Scaler::over(stores, client(), &Settings::default(), &crate::system_clock())
     }
 
     fn group_of(scaler: &Scaler, provider_id: &str, name: &str) -> Option<String> {
@@ -410,5 +421,29 @@ mod tests {
             group_of(&scaler, "a:///1", "another-name").as_deref(),
             Some("MachineDeployment/default/d")
         );
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_faster_than_the_answer_of_the_driver_gives_no_id_that_finds_no_group() {
+        let target = Arc::new(Target::new(client()));
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "spec": { "providerID": "a:///1" },
+            "metadata": { "name": "m", "labels": { label::MACHINE_NAME: "m" } }
+        });
+        target.nodes.apply(Event::Apply(serde_json::from_value(node).unwrap()));
+        let scaler =
+            scaler_over(Stores::new(Targets::One(target)), &[("m", "", "", "MachineSet", "s")]);
+        let name = ObjectName::new("default", "m");
+        let mut machine = (*scaler.stores.machines.get(&name).unwrap()).clone();
+        machine.metadata.labels = None;
+        machine.spec.provider_id = None;
+        machine.status = Some(
+            serde_json::from_value(json!({ "creationStartedAt": "2026-12-01T00:00:00Z" })).unwrap(),
+        );
+        scaler.stores.machines.apply(Event::Apply(machine));
+        let group = scaler.group("MachineDeployment/default/d").unwrap();
+        let ids: Vec<_> = scaler.members(&group).iter().map(Member::id).collect();
+        assert_eq!(ids, ["ostler://default/m"]);
+        assert!(group_of(&scaler, &ids[0], &ids[0]).is_some());
     }
 }
