@@ -12,8 +12,8 @@ GROUP = "/apis/machine.sapcloud.io/v1alpha1"
 MACHINE = re.compile(r"\b(?:[a-z]+)-[0-9a-z]{5,10}-[0-9a-z]{5}\b")
 CHANGES = {"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize", "PUT", "PATCH"}
 # What `clusterapi` and Gardener's read of an object; the rest is not compared.
-READ = {"spec": {"replicas": 0, "selector": 0}, "kind": 0, "apiVersion": 0, "groupVersion": 0,
-        "resources": [{"name": 0, "kind": 0, "verbs": 0}]}
+READ = {"spec": {"replicas": 0, "selector": 0}, "status": {"phase": 0, "failureMessage": 0},
+        "kind": 0, "apiVersion": 0, "groupVersion": 0, "resources": [{"name": 0, "kind": 0, "verbs": 0}]}
 
 
 def grpc_proxy(target, keep):
@@ -117,25 +117,27 @@ def changed(old, new):
     return patch
 
 
-def read_grpc(step):
+def read_grpc(step, groups):
     """One step as the file has it; none if it is about another group."""
+    of = lambda id_: id_.rsplit("/", 1)[1] in groups
     node = step["request"].get("node")
     for it in [node] if node else step["request"].get("nodes", []):
         it.pop("labels", None)
         it["annotations"] = {key: text for key, text in it.get("annotations", {}).items() if "fake" in key}
     answer = step.get("answer", {})
     if "nodeGroups" in answer:
-        answer["nodeGroups"] = [it for it in answer["nodeGroups"] if it["id"].endswith("/a")]
-    states = {it["status"]["instanceState"] for it in answer.get("instances", [])}
-    passing = states & {"instanceCreating", "instanceDeleting"}
+        answer["nodeGroups"] = [it for it in answer["nodeGroups"] if of(it["id"])]
+    states = [it["status"] for it in answer.get("instances", []) if "errorInfo" not in it["status"]]
+    passing = {it["instanceState"] for it in states} & {"instanceCreating", "instanceDeleting"}
     answer.pop("nodeInfo", None)
     if "nodeBytes" in answer:
         answer["nodeBytes"] = "AAAA"  # Its maps are in any order.
-    other = node and not re.search(rf"/a-|^fake:|{MACHINE.pattern}", node["name"])
-    return None if passing or other or not step["request"].get("id", "/a").endswith("/a") else step
+    other = node and not re.search(rf"/({'|'.join(groups)})-|^fake:|{MACHINE.pattern}", node["name"])
+    named = step["request"].get("id")
+    return None if passing or other or named and not of(named) else step
 
 
-def read_http(step, got):
+def read_http(step, got, groups):
     path = step["path"].split("?")[0]
     if step["method"] == "GET" and "answer" in step:
         got[path] = step["answer"]
@@ -146,19 +148,23 @@ def read_http(step, got):
         step["answer"] = only(step["answer"], READ)
         if step["answer"]["kind"] == "Scale":
             step["answer"]["spec"].setdefault("replicas", None)  # That of 0 is left out.
-    return None if re.search(r"/(s|plenty|scarce|r)(/scale)?$", path) else step
+    about = re.search(r"/machine(?:deployments|sets)/([^/]+)", path)
+    return None if about and about[1] not in groups else step
 
 
-def short(steps):
-    """Machines numbered as they come, and of equal questions between two changes the last; a mark and the scale are one."""
-    ids = {}
+def short(steps, groups):
+    """What is about some groups. Machines numbered as they came, and of equal questions between two changes the last; a mark
+    and the scale are one."""
+    ids, born = {}, {}
+    for made in (step.get("answer", {}).get("metadata", {}) for step in steps):
+        born[made.get("name")] = made.get("creationTimestamp", "")
     asked = [step.get("request", {}) for step in steps]
     for node in [node for it in asked for node in [it.get("node"), *it.get("nodes", [])]]:
         if node and not node["providerID"].startswith("ostler://"):
             ids[node["name"]] = node["providerID"]
     got, all_, gone, marks = {}, [], set(), False
-    steps = [kept for step in steps if (kept := read_grpc(step) if "call" in step else read_http(step, got))]
-    names = list(dict.fromkeys(MACHINE.findall(json.dumps(steps))))
+    steps = [kept for step in steps if (kept := read_grpc(step, groups) if "call" in step else read_http(step, got, groups))]
+    names = sorted(dict.fromkeys(MACHINE.findall(json.dumps(steps))), key=lambda name: born.get(name, ""))
     for step in steps:
         text = json.dumps(step)
         for at, name in enumerate(names):
@@ -185,4 +191,4 @@ def short(steps):
 
 if __name__ == "__main__":
     steps = [json.loads(line) for line in sys.stdin]
-    print("[\n" + ",\n".join(json.dumps(step) for step in short(steps)) + "\n]")
+    print("[\n" + ",\n".join(json.dumps(step) for step in short(steps, sys.argv[1:])) + "\n]")

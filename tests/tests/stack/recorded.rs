@@ -109,31 +109,44 @@ fn is_as(answer: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The class and the deployment that the records are about.
-async fn group() -> World {
+/// The classes and the deployments that the records are about: by name, class and maximum.
+async fn groups(groups: &[(&str, &str, u32)]) -> World {
     let world = world().await;
-    let spec = json!({ "region": "plain", "image": "linux-1", "nodeCapacity": { "cpu": "4" } });
-    let mut plain = class("plain", &spec);
-    let shape = json!({ "nodeTemplate": {
-        "capacity": { "cpu": "4", "gpu": "0", "memory": "16Gi" },
-        "instanceType": "plain", "region": "plain", "zone": "plain", "architecture": "amd64"
-    } });
-    merge(&mut plain, &shape);
-    world.apply::<MachineClass>(plain).await;
-    let mut group = crate::autoscaler::deployment(0, "plain");
+    for (name, cpu, most) in [("plain", "4", None), ("few", "2", Some(1))] {
+        let spec = json!({
+            "region": name, "image": "linux-1", "nodeCapacity": { "cpu": cpu },
+            "capacity": { "maxInstances": most }
+        });
+        let mut class = class(name, &spec);
+        let shape = json!({ "nodeTemplate": {
+            "capacity": { "cpu": cpu, "gpu": "0", "memory": "16Gi" },
+            "instanceType": name, "region": name, "zone": name, "architecture": "amd64"
+        } });
+        merge(&mut class, &shape);
+        world.apply::<MachineClass>(class).await;
+    }
     let limits = |end: &str| format!("machine.sapcloud.io/cluster-api-autoscaler-node-group-{end}");
-    let like = json!({
-        "metadata": { "name": "a", "annotations": { limits("min-size"): "0", limits("max-size"): "3" } },
-        "spec": {
-            "selector": { "matchLabels": { "name": "a" } },
-            "template": { "metadata": { "labels": { "name": "a" } } }
-        }
-    });
-    group["metadata"]["annotations"] = Value::Null;
-    merge(&mut group, &like);
-    world.apply::<MachineDeployment>(group).await;
+    for (name, class, most) in groups {
+        let mut group = crate::autoscaler::deployment(0, class);
+        let own = json!({ limits("min-size"): "0", limits("max-size"): most.to_string() });
+        let like = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "selector": { "matchLabels": { "name": name } },
+                "template": { "metadata": { "labels": { "name": name } } }
+            }
+        });
+        merge(&mut group, &like);
+        group["metadata"]["annotations"] = own;
+        world.apply::<MachineDeployment>(group).await;
+    }
     world
 }
+
+/// One group, that goes from 0 to its maximum and back.
+const ONE: [(&str, &str, u32); 1] = [("a", "plain", 3)];
+/// A group without quota, and the group that is taken instead.
+const QUOTA: [(&str, &str, u32); 2] = [("scarce", "few", 5), ("plenty", "plain", 5)];
 
 /// A whole message as JSON, with defaults.
 fn text(message: &DynamicMessage) -> Value {
@@ -176,13 +189,24 @@ async fn call(
 
 #[tokio::test(start_paused = true)]
 async fn externalgrpc_of_cluster_autoscaler_is_answered_as_it_was() {
-    let world = group().await;
+    externalgrpc("externalgrpc.json", &ONE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn externalgrpc_hears_of_a_lack_of_quota_and_takes_another_group_as_it_did() {
+    externalgrpc("externalgrpc-quota.json", &QUOTA).await;
+}
+
+async fn externalgrpc(record: &str, of: &[(&str, &str, u32)]) {
+    let world = groups(of).await;
     let client = world.autoscaler().await;
-    until_group(&client, "MachineDeployment/default/a").await;
+    for (name, ..) in of {
+        until_group(&client, &format!("MachineDeployment/default/{name}")).await;
+    }
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let service = pool.services().find(|it| it.name() == "CloudProvider").unwrap();
     let method = |step: &Value| service.methods().find(|it| step["call"] == it.name()).unwrap();
-    let mut all = steps("externalgrpc.json");
+    let mut all = steps(record);
     for step in &mut all {
         let Some(answer) = step.get("answer").cloned() else { continue };
         let answer = method(step).output().deserialize(answer).unwrap();
@@ -240,10 +264,11 @@ async fn send(world: &World, step: &Value) -> Value {
         let (status, answer) = read(request(method, step.get("body")).await).await;
         return json!({ "status": status, "answer": answer });
     };
+    let phase = step["answer"]["status"]["phase"].as_str().unwrap_or("Running");
     let mut last = Value::Null;
     for _ in 0..TRIES {
         let (_, mut object) = read(request("GET", None).await).await;
-        if object["status"]["currentStatus"]["phase"] == "Running" {
+        if object["status"]["phase"] == phase {
             merge(&mut object, change);
             let (status, answer) = read(request(method, Some(&object)).await).await;
             // Who changed it meanwhile may do so: an autoscaler comes again in its next loop.
@@ -260,8 +285,17 @@ async fn send(world: &World, step: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn clusterapi_of_cluster_autoscaler_is_answered_as_it_was() {
-    let world = group().await;
-    replay(&world, steps("clusterapi.json"), async |step| send(&world, step).await).await;
+    clusterapi("clusterapi.json", &ONE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusterapi_reads_of_a_lack_of_quota_and_takes_another_group_as_it_did() {
+    clusterapi("clusterapi-quota.json", &QUOTA).await;
+}
+
+async fn clusterapi(record: &str, of: &[(&str, &str, u32)]) {
+    let world = groups(of).await;
+    replay(&world, steps(record), async |step| send(&world, step).await).await;
     sleep(Duration::from_mins(10)).await;
     assert_eq!(instances(&world), 0);
     world.stop().await;
