@@ -94,10 +94,14 @@ class Cluster:
 
     def start_autoscaler(self, *more):
         """With short times; all else is as it is shipped."""
-        config, env = self.kubeconfig, {"PATH": "/usr/bin", "CAPI_GROUP": "machine.sapcloud.io", "CAPI_VERSION": "v1alpha1"}
+        config, env = self.kubeconfig, {"PATH": "/usr/bin", "CAPI_GROUP": "machine.sapcloud.io", "CAPI_VERSION": "v1alpha1",
+                                        "CONTROL_NAMESPACE": "default", "CONTROL_KUBECONFIG": self.kubeconfig,
+                                        "TARGET_KUBECONFIG": self.kubeconfig}
         if self.provider == "externalgrpc":
             config = str(self.folder / "externalgrpc.yaml")
             Path(config).write_text(f"address: {self.grpc}\n")
+        elif self.provider == "mcm":
+            more = ("--nodes=0:3:default.a", *more)
         else:
             # As in deploy/examples: it asks for the scale of each group a dozen times in a loop.
             discovers = "--node-group-auto-discovery=clusterapi:namespace=default"

@@ -167,6 +167,21 @@ class Run:
         until("none is left", lambda: not self.machines("s"), 180)
         self.say("set: back to 0")
 
+    def beside(self):
+        """A Machine of no set in its namespace stops Gardener's autoscaler; without that Machine it goes on."""
+        bare = {"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": {"name": "bare", "namespace": "default"},
+                "spec": {"class": {"kind": "MachineClass", "name": "plain"}}}
+        self.cluster.apply(group("a", "plain", 3, replicas=1), bare)
+        until("both run", lambda: len(self.cluster.items("/api/v1/nodes")) == 2)
+        time.sleep(4)
+        self.cluster.apply(*(pod(f"b{at}", 3, {"group": "a"}) for at in (1, 2)))
+        time.sleep(8)
+        assert self.replicas("a") == 1, self.replicas("a")
+        self.cluster.kubectl("delete", "machine", "bare")
+        took = until("the pods run", lambda: self.running("b1", "b2"))[1]
+        self.say(f"beside: nothing is scaled while there is a Machine of no set, and {took:.1f} s after it went the pods run")
+
     def reserve(self):
         """With a driver that needs a minute, a pod runs within two seconds of the decision."""
         ready = lambda: self.cluster.get(f"{POOLS}/machinereserves/r").get("status", {}).get("readyReplicas") == 1
@@ -212,7 +227,10 @@ def objects(provider):
     taint = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
     yield from (*SECRETS, class_("plain"), class_("grouped", secret="pool"), class_("few", "2", capacity={"maxInstances": 1}))
     yield class_("slow", latency={"create": "60s"})
-    yield group("a", "plain", 3, taints=[taint])
+    # Any other machine in its namespace would stop Gardener's, and without a machine an old one knows no Node of a group.
+    yield group("a", "plain", 3, taints=[taint], replicas=int(provider == "mcm"))
+    if provider == "mcm":
+        return
     yield group("scarce", "few", 5, labels={"quota": "yes"})
     yield group("plenty", "plain", 5, labels={"quota": "yes"})
     yield group("r", "slow", 3)
@@ -225,7 +243,8 @@ def objects(provider):
 
 
 def main():
-    scenarios = {"externalgrpc": "from_zero idle quota pool reserve", "clusterapi": "from_zero idle quota set reserve"}
+    scenarios = {"externalgrpc": "from_zero idle quota pool reserve", "clusterapi": "from_zero idle quota set reserve",
+                 "mcm": "from_zero idle beside"}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("autoscaler", help="executable of cluster-autoscaler; - for none")
     parser.add_argument("--provider", choices=scenarios, default="externalgrpc")
