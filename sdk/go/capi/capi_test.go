@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -195,4 +196,58 @@ func TestASpecThatCannotBeNamesItsFields(t *testing.T) {
 			t.Errorf("%s: %v", text, wrong)
 		}
 	}
+}
+
+func TestAMachineThatCannotBeAnyMoreIsToldAndNoOther(t *testing.T) {
+	instance := func(name string, status map[string]any) *object {
+		it := made(coreGroup+"/v1beta2", "Machine", name, map[string]any{
+			"spec": map[string]any{"clusterName": "one", "providerID": "box:///" + name}, "status": status,
+		})
+		it.SetLabels(map[string]string{clusterHash: hashOf("c")})
+		it.SetAnnotations(map[string]string{clusterID: "c", machineUID: name})
+		return it
+	}
+	condition := func(reason string) map[string]any {
+		return map[string]any{"conditions": []any{map[string]any{"type": "InfrastructureReady", "status": "False", "reason": reason}}}
+	}
+	it, client := api("v1beta2", append(ready("v1beta2"), instance("before", condition("ObjectDeleted")), instance("m", nil), instance("kept", nil))...)
+	it.events = make(events, 10)
+	watched := make(chan bool, 1) // what is written between list and watch, this client loses
+	client.PrependWatchReactor("machines", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		seen, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		watched <- true
+		return true, seen, err
+	})
+	told := make(chan *pb.DriverEvent)
+	go it.WatchEvents(t.Context(), func(event *pb.DriverEvent) error { told <- event; return nil })
+	expect := func(kind pb.InstanceEvent, uid string) {
+		t.Helper()
+		if event := <-told; event.Kind != kind || event.MachineUid != uid || event.ClusterId != "c" || event.ProviderId != "box:///"+uid {
+			t.Fatalf("%s of %s is wanted: %v", kind, uid, event)
+		}
+	}
+	// The first operation begins the watch, which tells of what was lost while no driver ran.
+	if _, err := it.GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()}); err == nil {
+		t.Fatal("there is no Machine of this UID")
+	}
+	expect(pb.InstanceEvent_INSTANCE_EVENT_GONE, "before")
+	<-watched
+
+	machines := client.Resource(schema.GroupVersionResource{Group: coreGroup, Version: "v1beta2", Resource: "machines"}).Namespace("default")
+	write := func(now *object) {
+		t.Helper()
+		if _, err := machines.Update(t.Context(), now, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(instance("kept", condition("NotReady"))) // which may pass
+	failure := map[string]any{"deprecated": map[string]any{"v1beta1": map[string]any{"failureMessage": "no such image"}}}
+	write(instance("m", failure))
+	expect(pb.InstanceEvent_INSTANCE_EVENT_CHANGED, "m")
+	write(instance("m", condition("ObjectDeleted")))
+	expect(pb.InstanceEvent_INSTANCE_EVENT_GONE, "m")
+	if err := machines.Delete(t.Context(), "m", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(pb.InstanceEvent_INSTANCE_EVENT_GONE, "m")
 }

@@ -37,6 +37,8 @@ type management struct {
 	mapper meta.ResettableRESTMapper
 	// namespace of the credentials; empty: that of the class.
 	namespace string
+	// watched are the namespaces of which events are told.
+	watched sync.Map
 }
 
 // resource is a kind as the API server serves it.
@@ -49,6 +51,9 @@ func (r resource) apiVersion() string { return r.GroupVersion().String() }
 
 // mostClusters is how many management clusters are remembered.
 const mostClusters = 64
+
+// timeout is how long one call of the API may take.
+const timeout = time.Minute
 
 // clusters are those that classes named, by the digest of the credentials.
 type clusters struct {
@@ -81,7 +86,7 @@ func (c *clusters) of(secret map[string][]byte) (*management, error) {
 		return nil, driver.Fail(driver.Unauthenticated, "NO_CREDENTIALS",
 			"the secret names no server, and the driver has no usable CAPI_KUBECONFIG and no ServiceAccount")
 	}
-	config.QPS, config.Burst, config.Timeout = 200, 400, time.Minute
+	config.QPS, config.Burst, config.Timeout = 200, 400, timeout
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
@@ -94,6 +99,9 @@ func (c *clusters) of(secret map[string][]byte) (*management, error) {
 		return nil, err
 	}
 	if c.known == nil || len(c.known) >= mostClusters {
+		for _, old := range c.known {
+			old.watched.Range(func(home, over any) bool { old.end(home, over); return true })
+		}
 		c.known = map[string]*management{}
 	}
 	c.known[key] = it
@@ -218,6 +226,20 @@ func record(op *pb.OperationContext, it *object) *pb.MachineRecord {
 func text(it *object, path ...string) string {
 	found, _, _ := unstructured.NestedString(it.Object, path...)
 	return found
+}
+
+const infrastructureReady = "InfrastructureReady"
+
+// condition is one of a Machine of Cluster API, or nil. Objects of v1beta1 have those of v1beta2 in a place of their own.
+func condition(it *object, kind string) map[string]any {
+	later, _, _ := unstructured.NestedSlice(it.Object, "status", "v1beta2", "conditions")
+	all, _, _ := unstructured.NestedSlice(it.Object, "status", "conditions")
+	for _, one := range append(later, all...) {
+		if one, _ := one.(map[string]any); one["type"] == kind {
+			return one
+		}
+	}
+	return nil
 }
 
 // isProvisioned reads v1beta2, else v1beta1.

@@ -45,6 +45,7 @@ func on[A any](ctx context.Context, c *capi, op *pb.OperationContext, do func(*w
 	}
 	if err == nil {
 		w.home = cmp.Or(w.namespace, op.GetMachineClass().GetRef().GetNamespace())
+		w.watch(c.events)
 		answer, err = do(w)
 	}
 	return answer, failure(ctx, err, w.left)

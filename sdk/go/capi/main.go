@@ -15,7 +15,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ostler.dev/sdk/go/driver"
@@ -28,7 +27,10 @@ const hold = 30 * time.Second
 // lag is how long after the end of the driver a request of it may still reach the API server.
 const lag = 5 * time.Second
 
-type capi struct{ clusters clusters }
+type capi struct {
+	clusters clusters
+	events   events
+}
 
 // CreateMachine makes the Machine of Cluster API first, and then what it refers to, with that Machine as the owner from
 // the first moment: whatever breaks off in between goes when the Machine goes, and no provider sees a clone without its owner.
@@ -222,13 +224,9 @@ func (w *work) provisioned(ctx context.Context, name string, want spec) (made *o
 // progress is what Cluster API says of a Machine that is not there yet.
 func progress(it *object) string {
 	said := []string{"phase " + cmp.Or(text(it, "status", "phase"), "Pending")}
-	conditions, _, _ := unstructured.NestedSlice(it.Object, "status", "conditions")
-	for _, kind := range []string{"BootstrapConfigReady", "BootstrapReady", "InfrastructureReady"} {
-		for _, one := range conditions {
-			one, _ := one.(map[string]any)
-			if one["type"] == kind && one["status"] != "True" {
-				said = append(said, fmt.Sprintf("%s is %v: %v", kind, one["status"], cmp.Or(one["message"], one["reason"])))
-			}
+	for _, kind := range []string{"BootstrapConfigReady", "BootstrapReady", infrastructureReady} {
+		if one := condition(it, kind); one != nil && one["status"] != "True" {
+			said = append(said, fmt.Sprintf("%s is %v: %v", kind, one["status"], cmp.Or(one["message"], one["reason"])))
 		}
 	}
 	return strings.Join(said, "; ")
@@ -478,7 +476,7 @@ func (c *capi) ValidateClass(ctx context.Context, q *pb.ValidateClassRequest) (*
 
 func main() {
 	wait := lag
-	driver.Main(&capi{}, driver.Info{
+	driver.Main(&capi{events: make(events, mostEvents)}, driver.Info{
 		Provider: cmp.Or(os.Getenv("CAPI_PROVIDER"), "capi.ostler.dev"), Version: "0.1.0", MaxInFlight: 500,
 		ListLag: &wait, PreviousClusterIDs: true,
 	})

@@ -196,6 +196,12 @@ func (c *controllers) core(ctx context.Context, it, box, config *object) error {
 		set(now, []any{map[string]any{"type": "InternalIP", "address": "10.0.0.1"}}, "status", "addresses")
 		phase = "Provisioned"
 	}
+	if box == nil && yes(it, "status", "initialization", "infrastructureProvisioned") {
+		set(now, []any{map[string]any{
+			"type": "InfrastructureReady", "status": "False", "reason": "ObjectDeleted", "message": "ExampleMachine has been deleted",
+			"lastTransitionTime": it.GetCreationTimestamp().UTC().Format(time.RFC3339), // the same in each pass
+		}}, "status", "conditions")
+	}
 	set(now, phase, "status", "phase")
 	return c.changed(ctx, machines, it, now)
 }

@@ -146,6 +146,8 @@ func (c *controllers) probe(ctx context.Context, dir string, words []string) (an
 	case word == "add-foreign-tag" && len(words) == 3:
 		key, value, _ := strings.Cut(words[2], "=")
 		return c.patch(ctx, words[1], map[string]any{"labels": map[string]any{key: value}})
+	case word == "remove-instance" && len(words) == 2:
+		return c.on(ctx, words[1], func(name string) error { return c.at(machines).Delete(ctx, name, metav1.DeleteOptions{}) })
 	case word == "break" && len(words) > 1:
 		file := filepath.Join(dir, outage)
 		switch words[1] {
@@ -164,10 +166,17 @@ func (c *controllers) patch(ctx context.Context, id string, metadata map[string]
 	if err != nil {
 		return nil, err
 	}
+	return c.on(ctx, id, func(name string) error {
+		_, err := c.at(machines).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// on does something to the machine with a provider id.
+func (c *controllers) on(ctx context.Context, id string, do func(name string) error) (any, error) {
 	for name, it := range c.all(ctx, machines) {
 		if text(it, "spec", "providerID") == id {
-			_, err = c.at(machines).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-			return name, err
+			return name, do(name)
 		}
 	}
 	return nil, fmt.Errorf("no machine has provider id %s", id)
