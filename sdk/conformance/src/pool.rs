@@ -15,6 +15,9 @@ use crate::answer::{Answer, response_name};
 use crate::machine::{NAMESPACE, on_class, operation};
 use crate::outcome::{NotPassed, Outcome, ensure, failed};
 
+/// The kind of the target of its operations.
+pub(crate) const POOL: &str = "MachinePool";
+
 /// A pool that no API server knows.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
@@ -206,7 +209,7 @@ impl Pool {
 
     fn operation(&self, verb: &str, request: Request) -> Operation {
         let target = Target {
-            kind: "MachinePool".to_owned(),
+            kind: POOL.to_owned(),
             namespace: NAMESPACE.to_owned(),
             name: self.name.clone(),
             uid: self.uid.clone(),

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
-use proto::{GetMachineStatusRequest, Operation, OutcomeCertainty};
+use proto::{GetMachineStatusRequest, GetPoolStatusRequest, Operation, OutcomeCertainty};
 
 use crate::answer::{Answer, shown};
 use crate::driver::Driver;
 use crate::listed::reads_one;
 use crate::machine::again;
 use crate::outcome::Outcome;
+use crate::pool::POOL;
 
 /// All together: of a cloud that fails every second time, one in hundreds is left.
 const TRIES: u32 = 8;
@@ -53,10 +54,15 @@ impl Driver<'_> {
 
     /// Reads the target, as a core does before it repeats what may have been done. Whether that did not work.
     async fn cannot_be_read(&self, operation: &Operation) -> Outcome<bool> {
-        if !reads_one(&self.session.hello) {
+        let of_pool = operation.target.as_ref().is_some_and(|it| it.kind == POOL);
+        if !of_pool && !reads_one(&self.session.hello) {
             return Ok(false);
         }
-        let request = Request::GetMachineStatus(GetMachineStatusRequest::default());
+        let request = if of_pool {
+            Request::GetPoolStatus(GetPoolStatusRequest::default())
+        } else {
+            Request::GetMachineStatus(GetMachineStatusRequest::default())
+        };
         let status = Operation { request: Some(request), timeout: None, ..again(operation) };
         Ok(self.ask_once(status).await?.passing().is_some())
     }

@@ -1,14 +1,24 @@
-"""A small cloud over HTTP in memory: servers, and disks that a server does not take with it. Its lists have pages of two.
+"""A small cloud over HTTP in memory: servers, and disks that a server does not take with it; groups with their members, and
+models that a group does not take with it. Its lists have pages of two.
 
     cloud.py serve     listens, and prints its address
     cloud.py WORD …    what the suite asks of a cloud at CLOUD_URL: "Reading the cloud" in sdk/conformance/README.md
 """
 
-import json, os, sys, threading, urllib.parse, urllib.request
+import json, os, sys, threading, urllib.parse, urllib.request, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PAGE = 2
-lock, tokens, things = threading.Lock(), {}, {"servers": {}, "disks": {}}
+lock, tokens, things = threading.Lock(), {}, {kind: {} for kind in ("servers", "disks", "groups", "members", "models")}
+
+
+def fill(group):
+    """Makes the members that a group lacks."""
+    own = [it for it in things["members"].values() if it["tags"]["group"] == group["id"]]
+    for _ in range(group["size"] - len(own)):
+        key = f"m-{uuid.uuid4().hex}"
+        tags = {**group["tags"], "group": group["id"]}
+        things["members"][key] = {"id": key, "tags": tags, "model": group["model"]}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -17,7 +27,7 @@ class Handler(BaseHTTPRequestHandler):
     def do(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urllib.parse.urlsplit(self.path)
-        words, query = url.path.strip("/").split("/"), dict(urllib.parse.parse_qsl(url.query))
+        words, query = url.path.strip("/").split("/"), dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         with lock:
             status, answer = self.answer(words, query, json.loads(body or b"{}"))
         text = json.dumps(answer).encode()
@@ -37,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
             if token not in tokens or tokens[token] not in kind:
                 tokens[token] = f"{words[0][0]}-{len(tokens) + 1}"
                 kind[tokens[token]] = {"id": tokens[token], "initialized": False, **body}
+                if words[0] == "groups":
+                    fill(kind[tokens[token]])
             return 201, kind[tokens[token]]
         if not rest:
             page = int(query.pop("page", 0))
@@ -45,9 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         if rest[0] not in kind:
             return 404, {"error": "no_such_thing"}
         if self.command == "DELETE":
+            if words[0] == "groups":
+                for key in [it["id"] for it in things["members"].values() if it["tags"]["group"] == rest[0]]:
+                    things["members"].pop(key)
+            elif "lower" in query:  # a member, and the size of its group in the same moment
+                things["groups"][kind[rest[0]]["tags"]["group"]]["size"] -= 1
             return 200, kind.pop(rest[0])
         if self.command == "PUT":
             kind[rest[0]].update(body)
+            if words[0] == "groups":
+                fill(kind[rest[0]])
         return 200, kind[rest[0]]
 
     def log_message(self, *_):
@@ -75,7 +94,7 @@ def everything(kind):
 
 def instances():
     return [{"providerId": f"small:///{it['id']}", "name": it["tags"]["name"], "uid": it["tags"]["uid"],
-             "clusterId": it["tags"]["cluster"], "tags": it["tags"]} for it in everything("servers")]
+             "clusterId": it["tags"]["cluster"], "tags": it["tags"]} for kind in ("servers", "members") for it in everything(kind)]
 
 
 def resources():

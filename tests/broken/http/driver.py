@@ -112,5 +112,106 @@ def list_machines(x):
     return o.ListMachinesResponse(machines=[record(it) for it in search(x, "servers")])
 
 
+def find_group(x):
+    known = getattr(x.request, "provider_id", "").removeprefix("small:///")
+    if known:
+        group = call(x, "GET", f"/groups/{known}")
+        return group if group and group["tags"]["uid"] == x.op.target.uid else None
+    return next(iter(search(x, "groups", uid=x.op.target.uid)), None)
+
+
+def need_group(x):
+    if group := find_group(x):
+        return group
+    raise Failed("NOT_FOUND", "NO_GROUP", "there is no such group")
+
+
+def members(x, group):
+    return {f"small:///{it['id']}": it for it in search(x, "members", group=group["id"])}
+
+
+def shown(x, group):
+    return o.PoolRecord(
+        provider_id=f"small:///{group['id']}", pool_name=group["tags"]["name"], pool_uid=group["tags"]["uid"],
+        desired=group["size"], current=len(members(x, group)), model_hash=group["model"])
+
+
+def told(key, member):
+    machine = o.MachineRecord(
+        provider_id=key, node_name=member["id"], initialized=True, power_state="MACHINE_POWER_STATE_RUNNING")
+    return o.PoolMachineRecord(
+        machine=machine, instance_id=member["id"], state="POOL_MACHINE_STATE_SUCCEEDED", model_hash=member["model"])
+
+
+def make_model(x):
+    tags = {"cluster": x.op.cluster_id, "uid": x.op.target.uid, "name": x.op.target.name, **x.request.tags}
+    call(x, "POST", "/models", {"tags": tags}, f"{x.op.idempotency_key}:model")
+    return tags
+
+
+def create_pool(x):
+    group = find_group(x)
+    if group is None:
+        body = {"tags": make_model(x), "size": x.request.desired, "model": x.request.model.hash}
+        group = call(x, "POST", "/groups", body, x.op.idempotency_key)
+    return o.CreatePoolResponse(pool=shown(x, group))
+
+
+def size_changed(group):
+    return Failed("ABORTED", "SIZE_CHANGED", f"the size of the group is {group['size']}")
+
+
+def update_pool(x):
+    group, q = need_group(x), x.request
+    size = q.desired if q.HasField("desired") else group["size"]
+    if size != group["size"] and (q.expected_desired != group["size"] or size < group["size"]):
+        raise size_changed(group)
+    model = q.model.hash if q.HasField("model") else group["model"]
+    if (size, model) != (group["size"], group["model"]):
+        group = call(x, "PUT", f"/groups/{group['id']}", {"size": size, "model": model})
+    return o.UpdatePoolResponse(pool=shown(x, group))
+
+
+def delete_pool(x):
+    gone = False
+    for kind in ("groups", "models"):
+        for it in search(x, kind, uid=x.op.target.uid):
+            gone = call(x, "DELETE", f"/{kind}/{it['id']}") is not None or gone
+    return o.DeletePoolResponse(outcome="DELETION_OUTCOME_" + ("DELETED" if gone else "WAS_ABSENT"))
+
+
+def get_pool_status(x):
+    group = need_group(x)
+    machines = [told(*it) for it in members(x, group).items()]
+    return o.GetPoolStatusResponse(pool=shown(x, group), machines=machines)
+
+
+def list_pools(x):
+    return o.ListPoolsResponse(pools=[shown(x, it) for it in search(x, "groups")])
+
+
+def delete_pool_machines(x):
+    group, q = need_group(x), x.request
+    there = members(x, group)
+    left = [key for key in q.machine_provider_ids if key in there]
+    lower = "?lower" if q.new_desired < q.expected_desired else ""
+    if left and lower and group["size"] - len(left) != q.new_desired:
+        raise size_changed(group)
+    for key in left:
+        call(x, "DELETE", f"/members/{there[key]['id']}{lower}")
+    return o.DeletePoolMachinesResponse(pool=shown(x, need_group(x)))
+
+
+def update_pool_machine(x):
+    group, q = need_group(x), x.request
+    member = members(x, group).get(q.machine_provider_id)
+    if member is None:
+        raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")
+    if group["model"] != q.model_hash:
+        raise Failed("ABORTED", "MODEL_CHANGED", f"the group has model {group['model']}")
+    member = call(x, "PUT", f"/members/{member['id']}", {"model": group["model"]})
+    return o.UpdatePoolMachineResponse(machine=told(q.machine_provider_id, member))
+
+
 if __name__ == "__main__":
     serve(sys.modules[__name__], "small.ostler.dev", "0.1.0")

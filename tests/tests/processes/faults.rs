@@ -36,6 +36,10 @@ const DELETES_ANYHOW: &[(&str, &str)] = &[(
     DELETE,
     "            try:\n                call(x, \"DELETE\", f\"/{kind}/{it['id']}\")\n            except Failed:\n                pass\n            gone = True\n",
 )];
+const HALF_IS_EMPTY: &[(&str, &str)] = &[(
+    "    except (OSError, http.client.HTTPException, ValueError):",
+    "    except http.client.IncompleteRead:\n        return {\"items\": [], \"more\": False}\n    except (OSError, http.client.HTTPException, ValueError):",
+)];
 const CERTAIN: &[(&str, &str)] = &[(
     "    before, x.left = x.left, x.left if method == \"GET\" else \"UNKNOWN\"\n",
     "    before = x.left\n",
@@ -65,14 +69,7 @@ const LIES: &[Lie] = &[
             "        try:\n            answer = call(x, \"GET\", f\"/{kind}?{query}\")\n        except Failed:\n            if page == 0: raise\n            break\n",
         )],
     ),
-    (
-        "half an answer is an empty one",
-        "list 1 half",
-        &[(
-            "    except (OSError, http.client.HTTPException, ValueError):",
-            "    except http.client.IncompleteRead:\n        return {\"items\": [], \"more\": False}\n    except (OSError, http.client.HTTPException, ValueError):",
-        )],
-    ),
+    ("half an answer is an empty one", "list 1 half", HALF_IS_EMPTY),
     (
         "a create whose answer was lost made nothing, though there is a disk",
         "create 2 lost",
@@ -132,6 +129,63 @@ const LIES: &[Lie] = &[
     ),
     ("a deletion that is refused is done", "delete 2 409", DELETES_ANYHOW),
     ("a disk that is not deleted is gone", "delete-by-id 4 500", DELETES_ANYHOW),
+    ("a model whose answer was lost was not made", "pool-create 2 lost", CERTAIN),
+    (
+        "makes a group without looking and without a token",
+        "pool-create 3 lost",
+        &[
+            ("    group = find_group(x)\n    if group is None:", "    group = None\n    if group is None:"),
+            (
+                "\"/groups\", body, x.op.idempotency_key)",
+                "\"/groups\", body, str(time.time()))",
+            ),
+        ],
+    ),
+    (
+        "a 500 is no group",
+        "pool-status 1 500",
+        &[(
+            "    group = need_group(x)\n    machines =",
+            "    try:\n        group = need_group(x)\n    except Failed as failed:\n        if failed.error.reason == \"CLOUD_FAILED\":\n            raise Failed(\"NOT_FOUND\", \"NO_GROUP\", \"there is none\")\n        raise\n    machines =",
+        )],
+    ),
+    (
+        "the instances end with the page that fails",
+        "pool-status-by-id 3 500",
+        &[(
+            SEARCH,
+            "        try:\n            answer = call(x, \"GET\", f\"/{kind}?{query}\")\n        except Failed:\n            if page == 0: raise\n            break\n",
+        )],
+    ),
+    ("half a list of groups is an empty one", "pool-list 1 half", HALF_IS_EMPTY),
+    (
+        "changed, whatever the cloud said",
+        "pool-update 2 409",
+        &[(
+            "        group = call(x, \"PUT\", f\"/groups/{group['id']}\", {\"size\": size, \"model\": model})\n",
+            "        try:\n            call(x, \"PUT\", f\"/groups/{group['id']}\", {\"size\": size, \"model\": model})\n        except Failed:\n            pass\n",
+        )],
+    ),
+    ("the deletion of a group that is refused is done", "pool-delete 2 409", DELETES_ANYHOW),
+    (
+        "lowers the size, then deletes, and does so again",
+        "pool-delete-machines 5 500",
+        &[
+            ("    if left and lower and", "    if False and"),
+            (
+                "        call(x, \"DELETE\", f\"/members/{there[key]['id']}{lower}\")\n",
+                "        group = call(x, \"PUT\", f\"/groups/{group['id']}\", {\"size\": group[\"size\"] - 1})\n        call(x, \"DELETE\", f\"/members/{there[key]['id']}\")\n",
+            ),
+        ],
+    ),
+    (
+        "an instance has the model, whatever the cloud said",
+        "pool-update-machine 4 409",
+        &[(
+            "    member = call(x, \"PUT\", f\"/members/{member['id']}\", {\"model\": group[\"model\"]})\n",
+            "    try:\n        call(x, \"PUT\", f\"/members/{member['id']}\", {\"model\": group[\"model\"]})\n    except Failed:\n        pass\n    member[\"model\"] = group[\"model\"]\n",
+        )],
+    ),
 ];
 
 /// The suite between the driver, changed so, and the cloud at this address.

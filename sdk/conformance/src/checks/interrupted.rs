@@ -93,7 +93,7 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
 }
 
 /// The tag of an instance that is of a group, and so of no machine.
-const POOL_UID: &str = "ostler.dev/pool-uid";
+pub(super) const POOL_UID: &str = "ostler.dev/pool-uid";
 
 /// Every instance that was not there before carries its identity. Group operations belong to checks that run at the
 /// same time.

@@ -3,7 +3,7 @@
 mod faults;
 mod identity;
 mod made;
-mod stage;
+pub(super) mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 

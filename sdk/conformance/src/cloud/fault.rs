@@ -78,8 +78,8 @@ pub struct Case {
 impl Case {
     /// The name of its check.
     pub fn check(&self) -> String {
-        let verb = self.operation.split('-').next().unwrap_or_default();
-        format!("faults/{verb}")
+        let of = self.operation.strip_suffix("-by-id").unwrap_or(&self.operation);
+        format!("faults/{}", of.strip_suffix("-deleted").unwrap_or(of))
     }
 }
 
@@ -112,6 +112,14 @@ mod tests {
         let case = |text: &str| text.parse::<Case>();
         for text in ["create 2 lost", "list 1 500", "delete 12 stale"] {
             assert_eq!(case(text).unwrap().to_string(), text);
+        }
+        for (text, check) in [
+            ("create-deleted 2 lost", "faults/create"),
+            ("delete-by-id 2 lost", "faults/delete"),
+            ("pool-status-by-id 2 lost", "faults/pool-status"),
+            ("pool-delete-machines 2 lost", "faults/pool-delete-machines"),
+        ] {
+            assert_eq!(case(text).unwrap().check(), check);
         }
         for text in ["create lost", "create 0 lost", "create 1 flood", ""] {
             assert!(case(text).is_err(), "{text}");

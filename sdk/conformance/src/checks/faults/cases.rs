@@ -10,11 +10,13 @@ use rand::seq::SliceRandom as _;
 
 use crate::answer::{Answer, shown};
 use crate::checks::unanswered::goes_on;
-use crate::cloud::{ALL, Fault, Faults};
-use crate::outcome::{Outcome, ensure};
+use crate::cloud::{ALL, Case, Fault, Faults, Seen};
+use crate::outcome::{Failure, NotPassed, Outcome, ensure, failed};
 
 /// Of one operation. More are tried in part, chosen by the seed.
 const MOST_CASES: usize = 60;
+/// The answer does not come, or the request is refused.
+pub(super) const ANSWER_LOST: &[Fault] = &[Fault::Lost, Fault::Refused(500)];
 /// An outage of a second is not worth more.
 const SOON: Duration = Duration::from_mins(1);
 
@@ -57,30 +59,76 @@ impl Verb {
         matches!(self, Self::Status | Self::StatusById | Self::List)
     }
 
-    /// The cases of an operation that makes so many requests.
-    pub(super) fn cases(self, requests: usize, faults: &Faults) -> Vec<(usize, Fault)> {
-        if let Some(only) = &faults.only {
-            let wanted = only.operation == self.name();
-            return wanted.then_some((only.request, only.fault)).into_iter().collect();
-        }
-        // What a create leaves is the same after most of them.
-        let faults_of = if self == Self::CreateDeleted { &ALL[..2] } else { &ALL[..] };
-        let at = |at| faults_of.iter().map(move |fault| (at, *fault));
-        let mut all: Vec<_> = (1..=requests).flat_map(at).collect();
+    /// What a create leaves is the same after most faults.
+    pub(super) fn ways(self) -> &'static [Fault] {
+        if self == Self::CreateDeleted { ANSWER_LOST } else { &ALL }
+    }
+}
+
+/// The cases of an operation, and what it asked the cloud without a fault.
+#[derive(Debug)]
+pub(super) struct Cases {
+    pub(super) all: Vec<(usize, Fault)>,
+    name: &'static str,
+    clean: Vec<String>,
+    seed: u64,
+}
+
+impl Cases {
+    /// Each fault at each request, and with `lags` the answer that is lost while searches are late.
+    pub(super) fn of(
+        name: &'static str,
+        ways: &[Fault],
+        lags: bool,
+        clean: Vec<String>,
+        faults: &Faults,
+    ) -> Outcome<Self> {
+        ensure(
+            !clean.is_empty(),
+            "requests of the driver where --cloud-env says, or through its HTTP proxy",
+            format_args!("none during {name}: does the driver read that variable?"),
+        )?;
+        let of = |faults: &[Fault]| -> Vec<_> {
+            (1..=clean.len()).flat_map(|at| faults.iter().map(move |it| (at, *it))).collect()
+        };
+        let mut all = of(ways);
         if all.len() > MOST_CASES {
             all.shuffle(&mut StdRng::seed_from_u64(faults.seed));
             all.truncate(MOST_CASES);
         }
-        if faults.list_lag.is_some() && self == Self::Create {
-            // The create that is repeated while its search shows nothing yet.
-            all.extend((1..=requests).map(|at| (at, Fault::Stale)));
+        if faults.list_lag.is_some() && lags {
+            all.extend(of(&[Fault::Stale]));
         }
-        all
+        if let Some(only) = &faults.only {
+            let wanted = only.operation == name;
+            all = wanted.then_some((only.request, only.fault)).into_iter().collect();
+        }
+        Ok(Self { all, name, clean, seed: faults.seed })
+    }
+
+    /// A failure names its case. A word that --cloud-fault-cmd does not know is skipped.
+    pub(super) fn told(&self, case: (usize, Fault), played: Outcome<Seen>) -> Outcome {
+        let Err(NotPassed::Failed(Failure { expected, came })) = played else { return Ok(()) };
+        let ((request, fault), name) = (case, self.name);
+        let line = self.clean.get(request - 1).map_or("", String::as_str);
+        let case = Case { operation: name.to_owned(), request, fault };
+        Err(failed(
+            expected,
+            format_args!(
+                "{came}\nafter {fault} at request {request} of {name} ({line}); --only '{case}' repeats it, seed {}",
+                self.seed
+            ),
+        ))
     }
 }
 
+/// Whether the operation of this name is wanted.
+pub(super) fn wants(faults: &Faults, name: &str) -> bool {
+    faults.only.as_ref().is_none_or(|only| only.operation == name)
+}
+
 /// The error of an operation of which a request met a fault.
-pub(super) fn judged(verb: Verb, fault: Fault, answer: &Answer) -> Outcome<OperationError> {
+pub(super) fn judged(reads: bool, fault: Fault, answer: &Answer) -> Outcome<OperationError> {
     let error = answer.error("an error")?;
     if fault.passes_soon() {
         goes_on(answer)?;
@@ -102,7 +150,7 @@ pub(super) fn judged(verb: Verb, fault: Fault, answer: &Answer) -> Outcome<Opera
         "retry_after as the cloud says with 429 (Retry-After: 1), without which the core waits for ten minutes",
         shown(&error),
     )?;
-    if verb.reads() {
+    if reads {
         let absent = error.code() == MachineErrorCode::NotFound
             || error.acts_by() == MachineErrorReason::NotOurs;
         ensure(!absent, "an error that does not say what is there", shown(&error))?;
@@ -124,15 +172,19 @@ mod tests {
             only: only.map(|it| it.parse().unwrap()),
             ..Faults::default()
         };
-        assert_eq!(Verb::Create.cases(3, &faults(0, None)).len(), 3 * ALL.len());
-        let large = |seed| Verb::Create.cases(50, &faults(seed, None));
+        let cases = |requests, faults: &Faults| {
+            let clean = vec!["GET /a".to_owned(); requests];
+            Cases::of("create", &ALL, true, clean, faults).unwrap().all
+        };
+        assert_eq!(cases(3, &faults(0, None)).len(), 3 * ALL.len());
+        let large = |seed| cases(50, &faults(seed, None));
         assert_eq!(large(1).len(), MOST_CASES);
         assert_eq!(large(1), large(1));
         assert_ne!(large(1), large(2));
-        let only = faults(0, Some("create 2 lost"));
-        assert_eq!(Verb::Create.cases(3, &only), [(2, Fault::Lost)]);
-        assert_eq!(Verb::Delete.cases(3, &only), []);
+        assert_eq!(cases(3, &faults(0, Some("create 2 lost"))), [(2, Fault::Lost)]);
+        assert_eq!(cases(3, &faults(0, Some("delete 2 lost"))), []);
         let lags = Faults { list_lag: Some(Duration::from_secs(2)), ..Faults::default() };
-        assert!(Verb::Create.cases(2, &lags).contains(&(2, Fault::Stale)));
+        assert!(cases(2, &lags).contains(&(2, Fault::Stale)));
+        assert!(Cases::of("create", &ALL, true, Vec::new(), &lags).is_err());
     }
 }

@@ -20,7 +20,7 @@ const SUCCEEDS: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A pool whose group has settled.
-pub(super) async fn stage(
+pub(in crate::checks) async fn stage(
     bench: &Bench,
     driver: &Driver<'_>,
     desired: i32,
@@ -32,7 +32,11 @@ pub(super) async fn stage(
 }
 
 /// The group once it has so many instances that are not on their way out.
-pub(super) async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Outcome<Group> {
+pub(in crate::checks) async fn settled(
+    driver: &Driver<'_>,
+    pool: &Pool,
+    count: i32,
+) -> Outcome<Group> {
     let until = Instant::now() + driver.bench.scaled(SETTLES);
     loop {
         let group = driver.ask(pool.status("")).await?.group()?;
@@ -49,7 +53,7 @@ pub(super) async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Out
 }
 
 /// Its instances are done at last: the core brings no change to a group of which it waits for some.
-pub(super) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
+pub(in crate::checks) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
     let until = Instant::now() + driver.bench.scaled(SUCCEEDS);
     loop {
         let group = driver.ask(pool.status("")).await?.group()?;
@@ -63,12 +67,12 @@ pub(super) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
     }
 }
 
-pub(super) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
+pub(in crate::checks) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
     ensure(pool.desired == desired, format_args!("a size of {desired}"), pool.desired)
 }
 
 /// There was a group, and it is gone.
-pub(super) fn deleted(answer: &Answer) -> Outcome {
+pub(in crate::checks) fn deleted(answer: &Answer) -> Outcome {
     let (ended, _) = answer.pool_deletion()?;
     let done = ended == DeletionOutcome::Deleted
         || (answer.repeated && ended == DeletionOutcome::WasAbsent);
@@ -76,7 +80,7 @@ pub(super) fn deleted(answer: &Answer) -> Outcome {
 }
 
 /// Exactly these instances are live, and that is the size.
-pub(super) async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
+pub(in crate::checks) async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
     let count = i32::try_from(ids.len()).unwrap_or(i32::MAX);
     let group = settled(driver, pool, count).await?;
     group.is_of(ids)?;
@@ -84,17 +88,17 @@ pub(super) async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Out
 }
 
 /// The instances but one.
-pub(super) fn without(ids: &[String], gone: &str) -> Vec<String> {
+pub(in crate::checks) fn without(ids: &[String], gone: &str) -> Vec<String> {
     ids.iter().filter(|id| *id != gone).cloned().collect()
 }
 
 /// The instance in the middle, which no policy of the infrastructure would choose.
-pub(super) fn middle(ids: &[String]) -> Outcome<String> {
+pub(in crate::checks) fn middle(ids: &[String]) -> Outcome<String> {
     ids.get(1).cloned().ok_or_else(|| failed("two instances", ids.len()))
 }
 
 /// DeletePoolMachines left these alone, since they are not of the group.
-pub(super) fn named_not_ours(answer: &Answer, strange: &[String]) -> Outcome {
+pub(in crate::checks) fn named_not_ours(answer: &Answer, strange: &[String]) -> Outcome {
     let not_deleted = answer.not_deleted()?;
     let named = not_deleted.iter().map(|it| &it.machine_provider_id);
     let not_ours = |it: &PoolMachineFailure| {
