@@ -96,14 +96,20 @@ pub(crate) struct Args {
     /// Stand between the driver and its cloud, and let each request fail in each way (`faults/…`)
     ///
     /// 500, 403, 404, 409, 429, a connection that ends before and after the work was done, an answer that never comes, half
-    /// of one. The driver gets the address of the suite by --cloud-env, in place of that of the cloud. May be given several times
-    #[arg(long, value_name = "http://HOST:PORT", value_parser = cloud)]
+    /// of one. The driver gets the address of the suite by --cloud-env, in place of that of the cloud; for https it must trust
+    /// the file that --cloud-ca-env names. May be given several times
+    #[arg(long, value_name = "http[s]://HOST:PORT", value_parser = cloud)]
     cloud: Vec<Uri>,
 
     /// The environment variable by which the driver is told where its cloud is, one for each --cloud. Left out: HTTP_PROXY and
-    /// HTTPS_PROXY name the suite; most programs do not use those for localhost, and what is encrypted passes unchanged
+    /// HTTPS_PROXY name the suite, which reads what is for --cloud; most programs do not use those for localhost
     #[arg(long, value_name = "NAME", requires = "cloud")]
     cloud_env: Vec<String>,
+
+    /// For a cloud with https: the environment variable that names the file of the authorities that the driver is to trust, with
+    /// those of this system and the suite's own
+    #[arg(long, value_name = "NAME", default_values = ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"])]
+    cloud_ca_env: Vec<String>,
 
     /// In place of --cloud, for a cloud that does not speak HTTP: lets requests to it fail
     ///
@@ -293,6 +299,7 @@ fn faults(args: &Args) -> anyhow::Result<Faults> {
     let clouds = args.cloud.iter().cloned().zip(variables);
     Ok(Faults {
         clouds: clouds.map(|(uri, variable)| CloudAddress { uri, variable }).collect(),
+        ca_variables: args.cloud_ca_env.clone(),
         command: args.cloud_fault_cmd.clone(),
         seed: args.seed,
         only: args.only.clone(),
@@ -303,12 +310,8 @@ fn faults(args: &Args) -> anyhow::Result<Faults> {
 fn cloud(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{error}: http://HOST:PORT"))?;
     match uri.scheme_str() {
-        Some("http") if uri.host().is_some() => Ok(uri),
-        Some("https") => {
-            Err("the suite cannot read https: let the cloud's simulation or a gateway serve http"
-                .to_owned())
-        }
-        _ => Err("not like http://HOST:PORT".to_owned()),
+        Some("http" | "https") if uri.host().is_some() => Ok(uri),
+        _ => Err("not like http://HOST:PORT or https://HOST:PORT".to_owned()),
     }
 }
 

@@ -134,11 +134,11 @@ const LIES: &[Lie] = &[
         "makes a group without looking and without a token",
         "pool-create 3 lost",
         &[
-            ("    group = find_group(x)\n    if group is None:", "    group = None\n    if group is None:"),
             (
-                "\"/groups\", body, x.op.idempotency_key)",
-                "\"/groups\", body, str(time.time()))",
+                "    group = find_group(x)\n    if group is None:",
+                "    group = None\n    if group is None:",
             ),
+            ("\"/groups\", body, x.op.idempotency_key)", "\"/groups\", body, str(time.time()))"),
         ],
     ),
     (

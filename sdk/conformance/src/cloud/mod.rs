@@ -3,6 +3,7 @@
 mod fault;
 mod front;
 mod script;
+mod tls;
 
 use std::io;
 use std::sync::Arc;
@@ -15,15 +16,16 @@ pub(crate) use self::fault::{ALL, Fault};
 use self::front::Front;
 use self::script::Script;
 pub(crate) use self::script::Seen;
+use self::tls::Authority;
 use crate::outcome::{Outcome, failed};
 use crate::probe::{Probe, quoted};
 
 /// A cloud of the driver.
 #[derive(Debug, Clone)]
 pub struct CloudAddress {
-    /// Where it is: `http://HOST:PORT`.
+    /// Where it is: `http://HOST:PORT`, or with https.
     pub uri: Uri,
-    /// The environment variable by which the driver is told where; `None`: the suite is its HTTP proxy.
+    /// The environment variable by which the driver is told where; `None`: the suite is its proxy.
     pub variable: Option<String>,
 }
 
@@ -32,6 +34,8 @@ pub struct CloudAddress {
 pub struct Faults {
     /// The clouds that the suite stands before.
     pub clouds: Vec<CloudAddress>,
+    /// The environment variables that name the file of the authorities that the driver is to trust, for https.
+    pub ca_variables: Vec<String>,
     /// Causes them in a cloud that does not speak HTTP: gets a fault and the number of the request, or `off`, for which
     /// it prints how many requests came since it was called before.
     pub command: Option<String>,
@@ -55,6 +59,8 @@ impl Faults {
 pub(crate) struct Cloud {
     script: Arc<Script>,
     fronts: Vec<(Front, CloudAddress)>,
+    /// For clouds that speak https, and how the driver is told of it.
+    trust: Option<(Authority, Vec<String>)>,
     command: Option<Probe>,
 }
 
@@ -62,12 +68,19 @@ impl Cloud {
     pub(crate) async fn open(faults: &Faults, patience: Duration) -> io::Result<Self> {
         let script = Arc::new(Script::default());
         let mut fronts = Vec::new();
+        let speaks_https = faults.clouds.iter().any(|it| is_https(&it.uri));
+        let authority = if speaks_https { Some(Authority::new()?) } else { None };
         for cloud in &faults.clouds {
-            fronts.push((Front::open(&cloud.uri, Arc::clone(&script)).await?, cloud.clone()));
+            let signs = authority.as_ref().filter(|_| is_https(&cloud.uri));
+            let tls = signs.map(|it| it.of(&cloud.uri)).transpose()?;
+            let is_proxy = cloud.variable.is_none();
+            let front = Front::open(&cloud.uri, tls, is_proxy, Arc::clone(&script)).await?;
+            fronts.push((front, cloud.clone()));
         }
+        let trust = authority.map(|it| (it, faults.ca_variables.clone()));
         let command =
             faults.command.clone().map(|it| Probe::new("--cloud-fault-cmd", it, patience));
-        Ok(Self { script, fronts, command })
+        Ok(Self { script, fronts, trust, command })
     }
 
     /// How the driver is told to come here.
@@ -75,13 +88,23 @@ impl Cloud {
         let told = |(front, cloud): &(Front, CloudAddress)| {
             let here = format!("http://{}", front.address);
             match &cloud.variable {
-                Some(name) => vec![(name.clone(), format!("{here}{}", path(&cloud.uri)))],
+                Some(name) => {
+                    let scheme = cloud.uri.scheme_str().unwrap_or_default();
+                    vec![(
+                        name.clone(),
+                        format!("{scheme}://{}{}", front.address, path(&cloud.uri)),
+                    )]
+                }
                 None => ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"]
                     .map(|name| (name.to_owned(), here.clone()))
                     .into(),
             }
         };
-        self.fronts.iter().flat_map(told).collect()
+        let trusted = self.trust.iter().flat_map(|(authority, names)| {
+            let file = authority.file().display().to_string();
+            names.iter().map(move |name| (name.clone(), file.clone()))
+        });
+        self.fronts.iter().flat_map(told).chain(trusted).collect()
     }
 
     /// The next requests are those of one operation.
@@ -111,6 +134,10 @@ impl Cloud {
         let requests = (1..=count.min(1000)).map(|number| format!("request {number}"));
         Ok(Seen { requests: requests.collect(), hit: None })
     }
+}
+
+fn is_https(uri: &Uri) -> bool {
+    uri.scheme_str() == Some("https")
 }
 
 fn path(uri: &Uri) -> &str {
