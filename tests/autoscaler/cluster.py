@@ -37,8 +37,9 @@ class Cluster:
     def __init__(self, ostler, autoscaler, provider, folder):
         self.folder, self.autoscaler, self.provider, self.started = Path(folder), autoscaler, provider, []
         self.grpc = f"127.0.0.1:{free_port()}"
-        self.start("up", [ostler, "up", "--no-live", "--data-dir", str(self.folder / "up"), "--autoscaler-listen", self.grpc,
-                          "--api-listen", f"127.0.0.1:{free_port()}", "--drivers-listen", f"127.0.0.1:{free_port()}"])
+        self.start("up", [ostler, "up", "--no-live", "--namespace", "default,elsewhere", "--data-dir", str(self.folder / "up"),
+                          "--autoscaler-listen", self.grpc, "--api-listen", f"127.0.0.1:{free_port()}",
+                          "--drivers-listen", f"127.0.0.1:{free_port()}"])
         self.kubeconfig = str(self.folder / "up" / "kubeconfig")
         until("kubeconfig", lambda: Path(self.kubeconfig).exists())
         until("API server", lambda: self.kubectl("get", "crd", "machines.machine.sapcloud.io", check=False).returncode == 0)

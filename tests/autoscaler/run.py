@@ -168,19 +168,26 @@ class Run:
         self.say("set: back to 0")
 
     def beside(self):
-        """A Machine of no set in its namespace stops Gardener's autoscaler; without that Machine it goes on."""
+        """A Machine of no set stops Gardener's autoscaler only in its own namespace, and as long as there is that Machine."""
         bare = {"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
                 "metadata": {"name": "bare", "namespace": "default"},
                 "spec": {"class": {"kind": "MachineClass", "name": "plain"}}}
-        self.cluster.apply(group("a", "plain", 3, replicas=1), bare)
-        until("both run", lambda: len(self.cluster.items("/api/v1/nodes")) == 2)
+        elsewhere = json.dumps([SECRETS[0], class_("plain"), bare]).replace("default", "elsewhere").replace("bare", "other")
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}}
+        self.cluster.apply(group("a", "plain", 3, replicas=1), namespace, *json.loads(elsewhere))
+        nodes = lambda: len(self.cluster.items("/api/v1/nodes"))
+        until("both run", lambda: nodes() == 2)
         time.sleep(4)
-        self.cluster.apply(*(pod(f"b{at}", 3, {"group": "a"}) for at in (1, 2)))
+        self.pods_run("beside a Machine of another namespace", *(pod(f"b{at}", 3, {"group": "a"}) for at in (1, 2)))
+        self.cluster.apply(bare)
+        until("it runs", lambda: nodes() == 4)
+        time.sleep(4)
+        self.cluster.apply(pod("b3", 3, {"group": "a"}))
         time.sleep(8)
-        assert self.replicas("a") == 1, self.replicas("a")
+        assert self.replicas("a") == 2, self.replicas("a")
         self.cluster.kubectl("delete", "machine", "bare")
-        took = until("the pods run", lambda: self.running("b1", "b2"))[1]
-        self.say(f"beside: nothing is scaled while there is a Machine of no set, and {took:.1f} s after it went the pods run")
+        took = until("the pod runs", lambda: self.running("b3"))[1]
+        self.say(f"beside: a Machine of no set stops all, and {took:.1f} s after it went the pod runs")
 
     def reserve(self):
         """With a driver that needs a minute, a pod runs within two seconds of the decision."""

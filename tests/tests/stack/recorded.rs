@@ -143,7 +143,7 @@ async fn groups(groups: &[(&str, &str, u32)]) -> World {
     world
 }
 
-/// One group, that goes from 0 to its maximum and back.
+/// A group from 0 to its maximum and back.
 const ONE: [(&str, &str, u32); 1] = [("a", "plain", 3)];
 /// A group without quota, and the group that is taken instead.
 const QUOTA: [(&str, &str, u32); 2] = [("scarce", "few", 5), ("plenty", "plain", 5)];
