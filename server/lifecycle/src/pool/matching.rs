@@ -26,6 +26,13 @@ pub(super) struct Member<'a> {
     pub(super) instance: Option<&'a Instance>,
 }
 
+impl Member<'_> {
+    /// The infrastructure is not done with the instance yet.
+    pub(super) fn is_being_made(&self) -> bool {
+        self.instance.is_some_and(|it| it.state == InstanceState::Creating)
+    }
+}
+
 /// The Machines of a pool beside the instances of its group.
 #[derive(Debug, Default)]
 pub(super) struct Matched<'a> {

@@ -347,16 +347,17 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if all && !unfinished {
         return said(type_, true, "UpToDate", text);
     }
-    let (mut hot, mut in_place, mut stay) = (0_usize, 0_usize, 0_usize);
+    let (mut hot, mut in_place, mut stay, mut made) = (0_usize, 0_usize, 0_usize, 0_usize);
     for member in facts.live() {
         match facts.way(member) {
+            Way::Hot if member.is_being_made() => made += 1,
             Way::Hot => hot += 1,
             Way::InPlace => in_place += 1,
             Way::Stays => stay += 1,
             Way::Current | Way::Replace => {}
         }
     }
-    if all && hot == 0 {
+    if all && hot + made == 0 {
         return said(type_, true, "UpToDate", text);
     }
     let failing =
@@ -368,6 +369,10 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     }
     if hot > 0 {
         parts.push(format!("the driver updates {hot} without a drain"));
+    }
+    if made > 0 {
+        parts
+            .push(format!("{made} wait until the driver says SUCCEEDED of them: it says CREATING"));
     }
     if in_place > 0 {
         let begun = facts.live().filter(|it| in_place::is_missing(it.machine)).count();
@@ -383,6 +388,7 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         (true, ..) => "UpdatePoolMachineFailed",
         (false, 1.., ..) => "UpdatingRunning",
         (false, 0, 1.., _) => "UpdatingInPlace",
+        (false, 0, 0, _) if made > 0 => "WaitingForInstances",
         (false, 0, 0, 1..) => "DriverLacksVerb",
         (false, 0, 0, 0) => match not_replaced(facts) {
             None => "RollingOut",

@@ -16,6 +16,7 @@ use ostler_lifecycle::{
 use serde_json::json;
 
 use crate::passes::turn;
+use crate::updates::{asked, retag, updating};
 use crate::world::{ALL, World, class_with, driver, failure, not_hot, record, set_phase, victims};
 
 /// A driver may say FAILED for any change that failed, as one of tags.
@@ -140,6 +141,23 @@ fn a_pool_that_replaces_nothing_says_why_and_its_group_is_read_as_seldom_as_a_ca
         let expected = if none { ("False", reason) } else { ("True", "MachinesFailed") };
         assert_eq!((said.status.as_str(), said.reason.as_str()), expected);
     }
+}
+
+#[test]
+fn instances_that_the_driver_calls_creating_for_ever_are_waited_for_by_name() {
+    let mut world = World::running(3, json!({}));
+    world.driver = updating();
+    for instance in &mut world.group.as_mut().unwrap().instances {
+        instance.state = InstanceState::Creating;
+    }
+    world.pass();
+    retag(&mut world, "b");
+    let plan = world.pass();
+    assert_eq!(asked(&plan), None);
+    let said = plan.status.conditions.iter().find(|it| it.type_ == "MachinesUpToDate").unwrap();
+    assert_eq!(said.reason, "WaitingForInstances");
+    let expected = "3 wait until the driver says SUCCEEDED of them: it says CREATING";
+    assert!(said.message.contains(expected), "{}", said.message);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::checks::secret::canaries;
 use crate::cloud::{Cloud, Fault, Seen};
 use crate::driver::Driver;
-use crate::machine::{again, in_time, title};
+use crate::machine::{again, in_time, list, title};
 use crate::outcome::{Outcome, ensure};
 
 /// For an operation beside what it took without a fault.
@@ -92,11 +92,21 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// Nothing that was made for this UID is in the cloud, if the probe shows the parts.
+    /// Nothing that was made for this UID is in the cloud: as the probe shows, or else as the driver lists its parts.
     pub(super) async fn nothing_left(&self, uid: &str, expected: &str) -> Outcome {
-        let Ok(probe) = self.bench.probe() else { return Ok(()) };
-        let Ok(left) = probe.resources_of(uid).await else { return Ok(()) };
-        let names: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.id)).collect();
+        let shown = match self.bench.probe() {
+            Ok(probe) => probe.resources_of(uid).await.ok(),
+            Err(_) => None,
+        };
+        let names: Vec<String> = match shown {
+            Some(left) => left.iter().map(|it| format!("{} {}", it.kind, it.id)).collect(),
+            None => {
+                let list = list(&self.bench.class(), self.bench.cluster_id());
+                let parts = self.driver.ask(list).await?.parts()?;
+                let left = parts.iter().filter(|it| it.machine_uid == uid);
+                left.map(|it| format!("{} {}", it.kind, it.id)).collect()
+            }
+        };
         ensure(names.is_empty(), expected, names.join(", "))
     }
 }
