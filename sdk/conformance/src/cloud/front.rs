@@ -49,7 +49,7 @@ pub(super) struct Front {
 struct Way {
     /// The authority of the cloud, with its port.
     cloud: String,
-    /// The same as its address has it.
+    /// As in the address of the cloud: the port is left out if the address has none.
     host: String,
     /// The cloud speaks https.
     tls: Option<Tls>,

@@ -25,7 +25,7 @@ const LINE: usize = 64;
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(super) certificate: CertificateDer<'static>,
-    /// Whom the suite trusts as a cloud.
+    /// The authorities of clouds that the suite trusts.
     roots: Arc<RootCertStore>,
     file: NamedTempFile,
 }
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Trusts whom this system trusts, or the file that `SSL_CERT_FILE` names.
+    /// Trusts the authorities of this system, or those in the file of `SSL_CERT_FILE`.
     pub(super) fn new() -> io::Result<Self> {
         Self::trusting(&rustls_native_certs::load_native_certs().certs)
     }
@@ -59,7 +59,7 @@ impl Authority {
         Ok(Self { issuer, certificate, roots: Arc::new(roots), file })
     }
 
-    /// All whom a driver is to trust.
+    /// The authorities that a driver is to trust.
     pub(super) fn file(&self) -> &Path {
         self.file.path()
     }

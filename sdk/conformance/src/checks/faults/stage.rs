@@ -185,26 +185,25 @@ impl<'a> Stage<'a> {
                 .await?
                 .machine()
                 .map(drop),
-            (Verb::Update, _) => {
-                if error.is_some() {
-                    let update = self.operation(machine, &record.provider_id)?;
-                    self.way.driver.ask(update).await?.result()?;
-                }
-                let has = self.tags(&record.provider_id).await?;
-                let wanted = self.updated.lock().clone();
-                let lacks: Vec<_> =
-                    wanted.iter().filter(|(key, value)| has.get(*key) != Some(*value)).collect();
-                ensure(
-                    lacks.is_empty(),
-                    format_args!("{lacks:?}, as it said"),
-                    format_args!("{has:?}"),
-                )
-            }
+            (Verb::Update, _) => self.updated(machine, record, error.is_some()).await,
             (Verb::Delete | Verb::DeleteById, _) => self.deleted(machine, error.as_ref()).await,
             (Verb::Status | Verb::StatusById | Verb::List, Some(_)) | (Verb::CreateDeleted, _) => {
                 Ok(())
             }
         }
+    }
+
+    /// The instance has the tags of the clean run, once the update was asked for again after an error.
+    async fn updated(&self, machine: &Machine, record: &MachineRecord, again: bool) -> Outcome {
+        if again {
+            let update = self.operation(machine, &record.provider_id)?;
+            self.way.driver.ask(update).await?.result()?;
+        }
+        let has = self.tags(&record.provider_id).await?;
+        let wanted = self.updated.lock().clone();
+        let lacks: Vec<_> =
+            wanted.iter().filter(|(key, value)| has.get(*key) != Some(*value)).collect();
+        ensure(lacks.is_empty(), format_args!("{lacks:?}, as it said"), format_args!("{has:?}"))
     }
 
     async fn deleted(
