@@ -289,6 +289,8 @@ async fn tunnel(request: Request<Incoming>) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject as _;
 
@@ -413,7 +415,8 @@ mod tests {
         let (upstream, done) = cloud_of(Some(theirs.of(&uri).unwrap())).await;
         let uri: Uri = format!("https://localhost:{}", upstream.port()).parse().unwrap();
         // Their own authority does not sign for the suite, and that of the suite not for them.
-        let driver = Authority::trusting(&[ours.certificate.clone()]).unwrap().of(&uri).unwrap();
+        let driver =
+            Authority::trusting(slice::from_ref(&ours.certificate)).unwrap().of(&uri).unwrap();
         let stranger = Authority::trusting(&[]).unwrap().of(&uri).unwrap();
         let script = Arc::new(Script::default());
         let refused = Front::open(&uri, Some(stranger), false, Arc::clone(&script)).await;

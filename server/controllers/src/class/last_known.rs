@@ -55,7 +55,7 @@ impl Classes {
         match keep {
             CopyChange::Leave => {}
             CopyChange::Blocked => {
-                warn_not_kept(class, "another secret has the name of the class copy")
+                warn_not_kept(class, "another secret has the name of the class copy");
             }
             CopyChange::TooLarge => {
                 warn_not_kept(

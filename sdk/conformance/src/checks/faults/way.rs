@@ -98,14 +98,13 @@ impl<'a> Way<'a> {
             Ok(probe) => probe.resources_of(uid).await.ok(),
             Err(_) => None,
         };
-        let names: Vec<String> = match shown {
-            Some(left) => left.iter().map(|it| format!("{} {}", it.kind, it.id)).collect(),
-            None => {
-                let list = list(&self.bench.class(), self.bench.cluster_id());
-                let parts = self.driver.ask(list).await?.parts()?;
-                let left = parts.iter().filter(|it| it.machine_uid == uid);
-                left.map(|it| format!("{} {}", it.kind, it.id)).collect()
-            }
+        let names: Vec<String> = if let Some(left) = shown {
+            left.iter().map(|it| format!("{} {}", it.kind, it.id)).collect()
+        } else {
+            let list = list(&self.bench.class(), self.bench.cluster_id());
+            let parts = self.driver.ask(list).await?.parts()?;
+            let left = parts.iter().filter(|it| it.machine_uid == uid);
+            left.map(|it| format!("{} {}", it.kind, it.id)).collect()
         };
         ensure(names.is_empty(), expected, names.join(", "))
     }
