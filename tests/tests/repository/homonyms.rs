@@ -12,7 +12,8 @@ fn defined(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub ")?;
     let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
     let rest = kinds.iter().find_map(|kind| rest.strip_prefix(kind))?;
-    rest.split(|letter: char| !letter.is_alphanumeric()).next()
+    // A macro has no name there.
+    rest.split(|letter: char| !letter.is_alphanumeric()).next().filter(|name| !name.is_empty())
 }
 
 fn is_product(file: &SourceFile) -> bool {

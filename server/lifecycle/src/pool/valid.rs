@@ -45,7 +45,7 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
         in_place.and_then(|it| it.on_update_failure.as_ref())
     {
         broken.push(format!(
-            "spec.strategy.inPlaceUpdate.onUpdateFailure is {word:?}, and neither FinalizerChange nor Replace"
+            "spec.strategy.inPlaceUpdate.onUpdateFailure is {word:?}, and neither Hold nor Replace"
         ));
     }
     match budget::in_place(pool) {
@@ -118,10 +118,7 @@ mod tests {
             (rolling(json!({ "maxSurge": "x" })), "numbers or percentages"),
             (in_place(json!({ "maxUnavailable": "0%" })), "comes to 0"),
             (in_place(json!({ "maxUnavailable": "x" })), "a number or a percentage"),
-            (
-                in_place(json!({ "onUpdateFailure": "Panic" })),
-                "neither FinalizerChange nor Replace",
-            ),
+            (in_place(json!({ "onUpdateFailure": "Panic" })), "neither Hold nor Replace"),
         ] {
             assert!(told(&spec).contains(part), "{spec}: {}", told(&spec));
         }

@@ -513,7 +513,7 @@ fn a_user_who_takes_the_wish_back_ends_the_update_unless_the_driver_works() {
 
 #[test]
 fn one_that_failed_keeps_its_place_or_is_replaced_as_the_pool_says() {
-    for (policy, replaced) in [("FinalizerChange", false), ("Replace", true)] {
+    for (policy, replaced) in [("Hold", false), ("Replace", true)] {
         let mut world = three(in_place(json!({ "onUpdateFailure": policy })));
         new_version(&mut world);
         pass(&mut world);
@@ -544,7 +544,7 @@ fn a_driver_that_refuses_a_drained_instance_is_asked_again_later() {
 
 #[test]
 fn without_the_verb_instances_stay_and_the_pool_says_why_or_replaces_them() {
-    for (policy, reason) in [("FinalizerChange", "DriverLacksVerb"), ("Replace", "RollingOut")] {
+    for (policy, reason) in [("Hold", "DriverLacksVerb"), ("Replace", "RollingOut")] {
         let mut world = three(in_place(json!({ "onUpdateFailure": policy })));
         world.driver = driver(&ALL);
         new_version(&mut world);
