@@ -7,8 +7,8 @@ use futures::StreamExt as _;
 
 use super::{Call, Engine, EngineError};
 
-/// Events of calls that only read.
-const READS: [&str; 4] = ["archive-path", "export", "top", "health_status"];
+/// Events of calls that only read. To read a file, the engine mounts the volumes of the container.
+const READS: [&str; 6] = ["archive-path", "export", "top", "health_status", "mount", "unmount"];
 
 impl Engine {
     /// The time of the last change that the engine remembers, in nanoseconds: it grows with every
