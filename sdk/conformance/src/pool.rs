@@ -17,6 +17,8 @@ use crate::outcome::{NotPassed, Outcome, ensure, failed};
 
 /// The kind of the target of its operations.
 pub(crate) const POOL: &str = "MachinePool";
+/// The tag of an instance that is of a group, and so of no machine.
+pub(crate) const POOL_UID: &str = "ostler.dev/pool-uid";
 
 /// A pool that no API server knows.
 #[derive(Debug, Clone)]
@@ -112,7 +114,7 @@ impl Pool {
         let tags = [
             ("ostler.dev/cluster-id", self.cluster_id.as_str()),
             ("ostler.dev/pool-name", &self.name),
-            ("ostler.dev/pool-uid", &self.uid),
+            (POOL_UID, &self.uid),
             ("conformance-more", "yes"),
         ];
         tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

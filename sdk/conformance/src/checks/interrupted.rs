@@ -14,6 +14,7 @@ use crate::by_name;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, in_time};
 use crate::outcome::{Outcome, ensure};
+use crate::pool::POOL_UID;
 use crate::probe::{Probe, Seen};
 
 /// After a cancel.
@@ -91,9 +92,6 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
     }
     Ok(())
 }
-
-/// The tag of an instance that is of a group, and so of no machine.
-pub(super) const POOL_UID: &str = "ostler.dev/pool-uid";
 
 /// Every instance that was not there before carries its identity. Group operations belong to checks that run at the
 /// same time.

@@ -5,9 +5,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::Uri;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -17,9 +16,6 @@ use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
-
-/// How long a line of base64 may be in a file of certificates.
-const LINE: usize = 64;
 
 /// Signs for each cloud in its place.
 pub(super) struct Authority {
@@ -130,7 +126,6 @@ fn params(subject: &str, names: &[&str]) -> io::Result<CertificateParams> {
 }
 
 fn pem(certificate: &CertificateDer<'_>) -> String {
-    let text = STANDARD.encode(certificate);
-    let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    pem::encode_config(&Pem::new("CERTIFICATE", certificate.to_vec()), config)
 }

@@ -16,7 +16,7 @@ use crate::outcome::{Failure, NotPassed, Outcome, ensure, failed};
 /// Of one operation. More are tried in part, chosen by the seed.
 const MOST_CASES: usize = 60;
 /// The answer does not come, or the request is refused.
-pub(super) const ANSWER_LOST: &[Fault] = &[Fault::Lost, Fault::Refused(500)];
+const ANSWER_LOST: &[Fault] = &[Fault::Lost, Fault::Refused(500)];
 /// An outage of a second is not worth more.
 const SOON: Duration = Duration::from_mins(1);
 

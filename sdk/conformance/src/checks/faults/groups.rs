@@ -7,11 +7,10 @@ use super::cases::{Cases, judged, wants};
 use super::way::{Plan, Way, is_of};
 use crate::answer::{Answer, shown};
 use crate::bench::Bench;
-use crate::checks::interrupted::POOL_UID;
 use crate::checks::pool::stage::{has, middle, settled, size_is, stage, without};
 use crate::cloud::{ALL, Fault, Seen};
 use crate::outcome::{Outcome, ensure};
-use crate::pool::{Group, Pool};
+use crate::pool::{Group, POOL_UID, Pool};
 
 /// Instances of a group: one in the middle, which no policy of the infrastructure would choose.
 const SIZE: i32 = 3;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_proto::v1alpha1::{MachineErrorCode, MachineRecord, Operation, OutcomeCertainty};
-use parking_lot::Mutex;
 
 use super::cases::{Cases, Verb, judged, wants};
 use super::way::{Plan, Way, is_of};
@@ -22,7 +21,7 @@ pub(super) struct Stage<'a> {
     way: Way<'a>,
     verb: Verb,
     /// Tags that the update of the clean run put on its instance.
-    updated: Mutex<BTreeMap<String, String>>,
+    updated: BTreeMap<String, String>,
 }
 
 /// Machines of a case, and their instances.
@@ -33,7 +32,7 @@ impl<'a> Stage<'a> {
         let faults = &bench.options().faults;
         for verb in verbs.iter().filter(|it| wants(faults, it.name())) {
             let way = Way::open(bench).await?;
-            let mut stage = Self { way, verb: *verb, updated: Mutex::default() };
+            let mut stage = Self { way, verb: *verb, updated: BTreeMap::new() };
             stage.play_verb().await?;
         }
         Ok(())
@@ -83,7 +82,7 @@ impl<'a> Stage<'a> {
         let (answer, seen) = self.way.send(operation, &machine.uid, plan).await?;
         let Some((_, fault)) = plan else {
             let after = self.tags(id).await?;
-            *self.updated.lock() =
+            self.updated =
                 after.into_iter().filter(|(key, value)| before.get(key) != Some(value)).collect();
             self.end(&machine, self.verb.reads()).await?;
             return Ok(seen);
@@ -200,9 +199,8 @@ impl<'a> Stage<'a> {
             self.way.driver.ask(update).await?.result()?;
         }
         let has = self.tags(&record.provider_id).await?;
-        let wanted = self.updated.lock().clone();
         let lacks: Vec<_> =
-            wanted.iter().filter(|(key, value)| has.get(*key) != Some(*value)).collect();
+            self.updated.iter().filter(|(key, value)| has.get(*key) != Some(*value)).collect();
         ensure(lacks.is_empty(), format_args!("{lacks:?}, as it said"), format_args!("{has:?}"))
     }
 

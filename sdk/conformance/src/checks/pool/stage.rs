@@ -53,7 +53,7 @@ pub(in crate::checks) async fn settled(
 }
 
 /// Its instances are done at last: the core brings no change to a group of which it waits for some.
-pub(in crate::checks) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
+pub(super) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
     let until = Instant::now() + driver.bench.scaled(SUCCEEDS);
     loop {
         let group = driver.ask(pool.status("")).await?.group()?;
@@ -72,7 +72,7 @@ pub(in crate::checks) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
 }
 
 /// There was a group, and it is gone.
-pub(in crate::checks) fn deleted(answer: &Answer) -> Outcome {
+pub(super) fn deleted(answer: &Answer) -> Outcome {
     let (ended, _) = answer.pool_deletion()?;
     let done = ended == DeletionOutcome::Deleted
         || (answer.repeated && ended == DeletionOutcome::WasAbsent);
@@ -98,7 +98,7 @@ pub(in crate::checks) fn middle(ids: &[String]) -> Outcome<String> {
 }
 
 /// DeletePoolMachines left these alone, since they are not of the group.
-pub(in crate::checks) fn named_not_ours(answer: &Answer, strange: &[String]) -> Outcome {
+pub(super) fn named_not_ours(answer: &Answer, strange: &[String]) -> Outcome {
     let not_deleted = answer.not_deleted()?;
     let named = not_deleted.iter().map(|it| &it.machine_provider_id);
     let not_ours = |it: &PoolMachineFailure| {
