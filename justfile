@@ -24,6 +24,7 @@ check:
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
     cd proto && buf lint && for version in released/*.binpb; do buf breaking --against "$version" || exit 1; done
     cd sdk/go && go vet ./... && go test ./...
+    cd sdk/go/capi && go vet ./... && go test ./...
     cd sdk/go/mcm && go vet ./... && go test ./...
     cd sdk/go/mcm/azure && go vet ./... && go test ./...
 
@@ -34,6 +35,10 @@ crds:
 # All tests
 test:
     cargo test --workspace --locked --no-fail-fast
+
+# The tests that wait for processes and for the Docker engine
+test-processes:
+    cargo test --workspace --locked --test engine --test processes --test breakages --test fake
 
 # The tests of one crate, e.g. `just test-crate ostler-lifecycle drain`
 test-crate crate *filter:
