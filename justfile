@@ -56,6 +56,10 @@ sim:
 mutations *names:
     tests/mutations/run {{names}}
 
+# Other mutants of the decisions each week, about 70: the tests of `lifecycle` have to notice each
+mutants part=`echo $(( $(date +%s) / 604800 % 100 ))`:
+    cargo mutants --package ostler-lifecycle --shard {{part}}/100 --output target
+
 # Every fuzz target for some seconds
 fuzz seconds="60":
     fuzz/run {{seconds}}
