@@ -8,7 +8,7 @@ use ostler_api::{
 };
 
 use super::{
-    deadline, draining,
+    bootstrapping, deadline, draining,
     effects::{Effects, NodeEffects},
     hint,
     pass::Pass,
@@ -24,7 +24,8 @@ use crate::{
 
 impl Pass<'_> {
     /// The finalizer and the record of the first create go into one patch, before the create is sent: for a Machine
-    /// without the finalizer, no driver was ever asked. Later the record goes with a patch that is due anyhow.
+    /// without the finalizer, no driver was ever asked. One with a copy of a template has the finalizer earlier. Later the
+    /// record goes with a patch that is due anyhow.
     fn keep_record(&mut self) {
         let creates = self
             .effects
@@ -32,7 +33,8 @@ impl Pass<'_> {
             .as_ref()
             .is_some_and(|it| it.kind() == OperationKind::CreateMachine);
         let unheld = self.effects.holds && !self.machine.has_finalizer();
-        self.effects.patch.add_finalizer = unheld && (creates || self.ever_asked());
+        let is_to_stay = creates || self.ever_asked() || bootstrapping::has_copy(self);
+        self.effects.patch.add_finalizer = unheld && is_to_stay;
         let old = self.machine.operation_record().unwrap_or_default();
         let provider = self.known_provider().or_else(|| old.provider.clone());
         let new = OperationRecord::of(self.machine, &self.status, provider);

@@ -22,7 +22,7 @@ use super::{
     transition::{Outcome, Transition, fail},
 };
 use crate::{
-    bootstrap::{self, ConfigFacts, ConfigView, DataSecretView},
+    bootstrap::{self, ConfigFacts, ConfigName, ConfigView, DataSecretView},
     copies,
     operation::UserData,
     plan::{Action, BootstrapPatch, Next, OwnConfig},
@@ -266,25 +266,34 @@ fn was_ours(machine: &Machine, owner: &OwnerReference) -> bool {
         || copies::is_first_owner(machine, owner)
 }
 
+/// The copy of a template that a set made for the Machine, and that no other object owns.
+fn own_copy<'a>(pass: &Pass<'a>) -> Option<(ConfigName, &'a ConfigFacts)> {
+    let snap: &'a Snapshot = pass.snap;
+    let config = bootstrap::config_of(pass.machine).ok()??;
+    let ConfigView::Known(facts) = &snap.bootstrap.config else { return None };
+    let owned = facts.owner_references.iter().any(|owner| was_ours(pass.machine, owner));
+    let is_own = facts.copy_of.is_some() && owned && other_owner(pass.machine, facts).is_none();
+    is_own.then_some((config, facts))
+}
+
+/// Whether the Machine has a copy, for whose end it waits.
+pub(crate) fn has_copy(pass: &Pass<'_>) -> bool {
+    own_copy(pass).is_some()
+}
+
 /// The copy of a template that a set made for the Machine goes, and the Machine after it: the garbage collector would not say
 /// what holds it. `None`: there is none any more.
 pub(crate) fn delete_copy(pass: &mut Pass<'_>) -> Option<MissingPrecondition> {
-    let config = bootstrap::config_of(pass.machine).ok()??;
-    let named = format!("{} {}", config.kind.kind, config.name);
-    let view = &pass.snap.bootstrap.config;
-    if *view == ConfigView::Unknown && copies::may_have(pass.machine) {
-        let message = format!("{named} has not been read yet");
+    if pass.snap.bootstrap.config == ConfigView::Unknown && copies::may_have(pass.machine) {
+        let config = bootstrap::config_of(pass.machine).ok()??;
+        let message = format!("{} {} has not been read yet", config.kind.kind, config.name);
         return Some(MissingPrecondition { reason: WaitReason::NotObserved, message });
     }
-    let ConfigView::Known(facts) = view else { return None };
-    let owned = facts.owner_references.iter().any(|owner| was_ours(pass.machine, owner));
-    if facts.copy_of.is_none() || !owned || other_owner(pass.machine, facts).is_some() {
-        return None;
-    }
+    let (config, facts) = own_copy(pass)?;
+    let message = facts.goes_first(&format!("{} {}", config.kind.kind, config.name));
     if !facts.is_deleting {
         pass.effects.act(Action::DeleteConfig { config, uid: facts.uid.clone().into() });
     }
-    let message = facts.goes_first(&named);
     Some(MissingPrecondition { reason: WaitReason::BootstrapConfigDeleting, message })
 }
 

@@ -6,7 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, abandoning,
+    State, abandoning, bootstrapping,
     draining::{self, drain},
     hooks, instance,
     last_operation::Activity,
@@ -136,6 +136,9 @@ fn never_asked(pass: &mut Pass<'_>) -> Outcome {
         }
         Err(lack) => {
             hooks::hold(pass, hooks::PRE_TERMINATE)?;
+            if let Some(wait) = bootstrapping::delete_copy(pass) {
+                return Err(wait.until(None));
+            }
             pass.effects.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
             Ok(Transition::To(State::Finishing))
         }

@@ -7,13 +7,17 @@ use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
     plan::EventReason,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bootstrap::{config_ref, owners, world};
 use crate::world::{UID, World, edit_status};
 
 /// A Machine of a set, and the copy of a template that the set made for it.
 fn with_copy(finalizers: &[&str]) -> World {
+    with_copy_of(finalizers, &json!({ "ready": true, "bootstrapData": "x" }))
+}
+
+fn with_copy_of(finalizers: &[&str], status: &Value) -> World {
     let mut world = world(json!({ "configRef": config_ref() }));
     let set = json!([{
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s",
@@ -27,12 +31,41 @@ fn with_copy(finalizers: &[&str]) -> World {
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s"
         }]
     });
-    let facts = ConfigFacts::of(
-        &serde_json::from_value(metadata).unwrap(),
-        &json!({ "status": { "ready": true, "bootstrapData": "x" } }),
-    );
+    let metadata = serde_json::from_value(metadata).unwrap();
+    let facts = ConfigFacts::of(&metadata, &json!({ "status": status }));
     world.bootstrap.config = ConfigView::Known(Arc::new(facts));
     world
+}
+
+/// Its copy has no data yet, so that no driver was asked for anything; the driver may be gone.
+#[test]
+fn a_machine_that_never_had_an_instance_waits_for_its_copy_as_well() {
+    for away in [false, true] {
+        let mut world = with_copy_of(&["bakery.example.com/oven"], &json!({}));
+        world.settle();
+        assert_eq!(world.waits_for(), Some(WaitReason::BootstrapNotReady));
+        assert_eq!(owners(&world), [(UID.to_owned(), true)]);
+        if away {
+            world.connected = false;
+        }
+        world.delete();
+        for _ in 0..2 {
+            world.settle();
+            let wait = world.status().waiting_for.clone().unwrap();
+            assert_eq!(wait.reason, WaitReason::BootstrapConfigDeleting, "away: {away}");
+            assert!(wait.message.unwrap().contains("bakery.example.com/oven"));
+        }
+        world.bootstrap.config = ConfigView::Absent;
+        world.settle();
+        assert!(world.machine.is_none() && world.creates == 0, "away: {away}");
+        let told = [EventReason::InstanceAbsent, EventReason::InstanceNeverRequested];
+        let told = world.events.iter().filter(|it| told.contains(&it.reason)).count();
+        assert_eq!(told, 1, "away: {away}");
+    }
+    // What is no copy for this Machine alone does not hold it.
+    let mut world = world(json!({ "configRef": config_ref() }));
+    world.settle();
+    assert!(!world.machine().has_finalizer());
 }
 
 #[test]
