@@ -83,6 +83,16 @@ func NotOurs(providerID, clusterID string) *Error {
 	return e
 }
 
+// ReasonOf is the reason of an Error, and of any other error empty.
+func ReasonOf(err error) string {
+	var known *Error
+	errors.As(err, &known)
+	if known == nil {
+		return ""
+	}
+	return known.Detail.Reason
+}
+
 // Leaving is the same error, with what the failed mutation left behind.
 func (e *Error) Leaving(left Certainty) *Error {
 	detail := proto.CloneOf(e.Detail)

@@ -81,6 +81,32 @@ type EventSource interface {
 	WatchEvents(ctx context.Context, tell func(*pb.DriverEvent) error) error
 }
 
+// Events is an EventSource: a queue of the length that it is made with. What is told while it is full is dropped, for the core
+// reads all when it connects.
+type Events chan *pb.DriverEvent
+
+// Tell adds an event, and does not wait.
+func (e Events) Tell(event *pb.DriverEvent) {
+	select {
+	case e <- event:
+	default:
+	}
+}
+
+// WatchEvents tells the core what was added.
+func (e Events) WatchEvents(ctx context.Context, tell func(*pb.DriverEvent) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-e:
+			if err := tell(event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // ListScoper says what the list of a class is of, e.g. account and region: see ListMachinesResponse.list_scope.
 type ListScoper interface {
 	ListScope(*pb.OperationContext) string
@@ -89,6 +115,11 @@ type ListScoper interface {
 // PartLister reads the parts that belong to no instance: see ListMachinesResponse.parts.
 type PartLister interface {
 	ListParts(context.Context, *pb.ListMachinesRequest) ([]*pb.PartRecord, error)
+}
+
+// IsOfCluster says whether the id in the tags of an instance is that of the core's cluster: now, or before.
+func IsOfCluster(op *pb.OperationContext, id string) bool {
+	return id != "" && (id == op.GetClusterId() || slices.Contains(op.GetPreviousClusterIds(), id))
 }
 
 // Info says who the driver is.

@@ -369,21 +369,20 @@ func TestASocketThatSomebodyRemovedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// teller is a fake that tells one event, and then waits for its end.
-type teller struct{ fake }
-
-func (teller) WatchEvents(ctx context.Context, tell func(*pb.DriverEvent) error) error {
-	if err := tell(&pb.DriverEvent{Kind: pb.InstanceEvent_INSTANCE_EVENT_GONE, ProviderId: "fake:///1"}); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return ctx.Err()
+// teller is a fake that tells what is in its queue.
+type teller struct {
+	fake
+	Events
 }
 
 func (teller) ListScope(*pb.OperationContext) string { return "account" }
 
 func TestEventsAreToldAndAreACapability(t *testing.T) {
-	client := serve(t, teller{})
+	queue := make(Events, 1)
+	for _, id := range []string{"fake:///1", "fake:///2"} { // the second one is dropped
+		queue.Tell(&pb.DriverEvent{Kind: pb.InstanceEvent_INSTANCE_EVENT_GONE, ProviderId: id})
+	}
+	client := serve(t, teller{Events: queue})
 	info, err := client.GetInfo(context.Background(), &pb.GetInfoRequest{})
 	if err != nil || len(info.Capabilities) != 1 || info.Capabilities[0] != pb.DriverCapability_DRIVER_CAPABILITY_EVENTS {
 		t.Fatalf("%v %v", info, err)
@@ -395,6 +394,9 @@ func TestEventsAreToldAndAreACapability(t *testing.T) {
 	event, err := told.Recv()
 	if err != nil || event.Event.ProviderId != "fake:///1" {
 		t.Fatalf("%v %v", event, err)
+	}
+	if len(queue) > 0 {
+		t.Fatal("a full queue took more")
 	}
 	list, err := client.ListMachines(context.Background(), &pb.ListMachinesRequest{Context: operation("op", "uid")})
 	if err != nil {

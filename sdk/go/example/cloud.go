@@ -120,10 +120,8 @@ type machine struct {
 	id string // the provider id that the core knows, or empty
 }
 
-// mine says whether the instance is tagged with the cluster, under its id of today or one that it had before.
-func (m machine) mine(it *instance) bool {
-	return it.Cluster == m.op.ClusterId || slices.Contains(m.op.PreviousClusterIds, it.Cluster)
-}
+// mine says whether the instance is tagged with the cluster.
+func (m machine) mine(it *instance) bool { return driver.IsOfCluster(m.op, it.Cluster) }
 
 // is says whether the instance is this machine's: by the id if the names fit, else by UID, never in another cluster.
 func (m machine) is(it *instance) bool {
