@@ -78,7 +78,8 @@ func (c *controllers) run(ctx context.Context) {
 
 func (c *controllers) pass(ctx context.Context) {
 	owners, boxes, data, groups := c.all(ctx, machines), c.all(ctx, infras), c.all(ctx, configs), c.all(ctx, clusters)
-	if owners == nil || boxes == nil || data == nil || groups == nil {
+	joined := c.all(ctx, nodes)
+	if owners == nil || boxes == nil || data == nil || groups == nil || joined == nil {
 		return
 	}
 	for name, it := range owners {
@@ -93,7 +94,7 @@ func (c *controllers) pass(ctx context.Context) {
 	}
 	for name, it := range boxes {
 		if owner := metav1.GetControllerOf(it); owner != nil {
-			c.report("infrastructure "+name, c.infrastructure(ctx, it, owners[owner.Name]))
+			c.report("infrastructure "+name, c.infrastructure(ctx, it, owners[owner.Name], joined[name]))
 		}
 	}
 }
@@ -230,7 +231,7 @@ func (c *controllers) bootstrap(ctx context.Context, it *object) error {
 
 // infrastructure is a cloud in which an object is a VM, and its kubelet: `seconds` is how long it takes, `never` that it is
 // never ready, `lost` that it has no kubelet any more.
-func (c *controllers) infrastructure(ctx context.Context, it, owner *object) error {
+func (c *controllers) infrastructure(ctx context.Context, it, owner, node *object) error {
 	now := it.DeepCopy()
 	if it.GetDeletionTimestamp() != nil {
 		now.SetFinalizers(slices.DeleteFunc(now.GetFinalizers(), func(it string) bool { return it == ofInfra }))
@@ -248,19 +249,18 @@ func (c *controllers) infrastructure(ctx context.Context, it, owner *object) err
 	if err := c.changed(ctx, infras, it, now); err != nil || !yes(now, "status", "initialization", "provisioned") || owner == nil || yes(it, "spec", "lost") {
 		return err
 	}
-	return c.kubelet(ctx, now, owner)
+	return c.kubelet(ctx, now, owner, node)
 }
 
 // kubelet joins, and says every ten seconds that it is well. Cluster API copies labels of this domain to the Node.
-func (c *controllers) kubelet(ctx context.Context, it, owner *object) error {
+func (c *controllers) kubelet(ctx context.Context, it, owner, node *object) (err error) {
 	labels := map[string]string{}
 	for key, value := range owner.GetLabels() {
 		if len(key) > 21 && key[:21] == "node.cluster.x-k8s.io" {
 			labels[key] = value
 		}
 	}
-	node, err := c.at(nodes).Get(ctx, it.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if node == nil {
 		node = &object{Object: map[string]any{"apiVersion": "v1", "kind": "Node"}}
 		node.SetName(it.GetName())
 		set(node, text(it, "spec", "providerID"), "spec", "providerID")
