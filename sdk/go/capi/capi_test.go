@@ -28,11 +28,11 @@ func (mapper) Reset() {}
 // api is a management cluster that serves Machines at a version, with these objects.
 func api(version string, objects ...runtime.Object) (*capi, *fake.FakeDynamicClient) {
 	kinds := meta.NewDefaultRESTMapper([]schema.GroupVersion{
-		{Group: coreGroup, Version: version}, {Group: "infrastructure.example.com", Version: "v1"},
+		{Version: "v1"}, {Group: coreGroup, Version: version}, {Group: "infrastructure.example.com", Version: "v1"},
 	})
 	lists := map[schema.GroupVersionResource]string{}
 	for _, kind := range []schema.GroupVersionKind{
-		{Group: coreGroup, Version: version, Kind: "Machine"}, {Group: coreGroup, Version: version, Kind: "Cluster"},
+		{Version: "v1", Kind: "Secret"}, {Group: coreGroup, Version: version, Kind: "Machine"}, {Group: coreGroup, Version: version, Kind: "Cluster"},
 		{Group: "infrastructure.example.com", Version: "v1", Kind: "CrateTemplate"}, {Group: "infrastructure.example.com", Version: "v1", Kind: "Crate"},
 	} {
 		kinds.Add(kind, meta.RESTScopeNamespace)
@@ -41,7 +41,7 @@ func api(version string, objects ...runtime.Object) (*capi, *fake.FakeDynamicCli
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)
 	it := &capi{}
-	it.clusters.known = map[string]*management{keyOf(nil): {Interface: client, mapper: mapper{kinds}}}
+	it.clusters.known = map[string]*management{keyOf(nil): {Interface: client, mapper: mapper{kinds}, over: make(chan struct{})}}
 	return it, client
 }
 
@@ -80,51 +80,50 @@ func failed(t *testing.T, err error, code driver.Code, says string) {
 	}
 }
 
-func TestAMachineRefersToItsClonesAsItsVersionWants(t *testing.T) {
-	for version, want := range map[string]string{"v1beta1": "infrastructure.example.com/v1", "v1beta2": ""} {
-		it, client := api(version, ready(version)...)
-		// What takes the Machine to its end is Cluster API's: here it is there at once.
-		client.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			machine := action.(clienttesting.CreateAction).GetObject().(*object)
-			machine.SetUID("of-the-machine")
-			return false, nil, nil
-		})
-		client.PrependReactor("create", "crates", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			machines := schema.GroupVersionResource{Group: coreGroup, Version: version, Resource: "machines"}
-			machine, err := client.Tracker().Get(machines, "default", "m")
-			if err != nil {
-				t.Fatal(err)
-			}
-			machine.(*object).Object["spec"].(map[string]any)["providerID"] = "box:///1"
-			if err := client.Tracker().Update(machines, machine, "default"); err != nil {
-				t.Fatal(err)
-			}
-			return false, nil, nil
-		})
-		answer, err := it.CreateMachine(context.Background(), &pb.CreateMachineRequest{
-			Context: operation(), Bootstrap: &pb.BootstrapData{UserData: []byte("join")},
-			Tags: map[string]string{clusterID: "c", machineUID: "u", machineName: "m"},
-		})
-		if err != nil || answer.Machine.ProviderId != "box:///1" || answer.Machine.MachineUid != "u" {
-			t.Fatalf("%s: %v, %v", version, answer, err)
+func TestAMachineRefersToItsClones(t *testing.T) {
+	it, client := api(coreVersion, ready(coreVersion)...)
+	// What takes the Machine to its end is Cluster API's: here it is there at once.
+	client.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		machine := action.(clienttesting.CreateAction).GetObject().(*object)
+		machine.SetUID("of-the-machine")
+		return false, nil, nil
+	})
+	client.PrependReactor("create", "crates", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		machines := schema.GroupVersionResource{Group: coreGroup, Version: coreVersion, Resource: "machines"}
+		machine, err := client.Tracker().Get(machines, "default", "m")
+		if err != nil {
+			t.Fatal(err)
 		}
-		machine, err := client.Resource(schema.GroupVersionResource{Group: coreGroup, Version: version, Resource: "machines"}).
-			Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
-		if err != nil || text(machine, "spec", "infrastructureRef", "apiVersion") != want || text(machine, "spec", "infrastructureRef", "kind") != "Crate" {
-			t.Fatalf("%s: %v, %v", version, machine, err)
+		machine.(*object).Object["spec"].(map[string]any)["providerID"] = "box:///1"
+		if err := client.Tracker().Update(machines, machine, "default"); err != nil {
+			t.Fatal(err)
 		}
-		box, err := client.Resource(schema.GroupVersionResource{Group: "infrastructure.example.com", Version: "v1", Resource: "crates"}).
-			Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
-		if err != nil || !metav1.IsControlledBy(box, machine) || box.GetLabels()["size"] != "small" || box.GetLabels()["team"] != "stables" ||
-			box.GetAnnotations()[clonedName] != "small" || box.GetAnnotations()[clonedKind] != "CrateTemplate.infrastructure.example.com" {
-			t.Fatalf("%s: %v, %v", version, box, err)
-		}
+		return false, nil, nil
+	})
+	answer, err := it.CreateMachine(context.Background(), &pb.CreateMachineRequest{
+		Context: operation(), Bootstrap: &pb.BootstrapData{UserData: []byte("join")},
+		Tags: map[string]string{clusterID: "c", machineUID: "u", machineName: "m"},
+	})
+	if err != nil || answer.Machine.ProviderId != "box:///1" || answer.Machine.MachineUid != "u" {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	machine, err := client.Resource(schema.GroupVersionResource{Group: coreGroup, Version: coreVersion, Resource: "machines"}).
+		Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
+	if err != nil || text(machine, "spec", "infrastructureRef", "apiGroup") != "infrastructure.example.com" ||
+		text(machine, "spec", "infrastructureRef", "kind") != "Crate" {
+		t.Fatalf("%v, %v", machine, err)
+	}
+	box, err := client.Resource(schema.GroupVersionResource{Group: "infrastructure.example.com", Version: "v1", Resource: "crates"}).
+		Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
+	if err != nil || !metav1.IsControlledBy(box, machine) || box.GetLabels()["size"] != "small" || box.GetLabels()["team"] != "stables" ||
+		box.GetAnnotations()[clonedName] != "small" || box.GetAnnotations()[clonedKind] != "CrateTemplate.infrastructure.example.com" {
+		t.Fatalf("%v, %v", box, err)
 	}
 }
 
 func TestAMissingRightIsNamedAndIsNoAbsence(t *testing.T) {
 	it, client := api("v1beta2", ready("v1beta2")...)
-	client.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		resource := schema.GroupResource{Group: coreGroup, Resource: "machines"}
 		return true, nil, apierrors.NewForbidden(resource, "m", nil)
 	})
@@ -132,14 +131,28 @@ func TestAMissingRightIsNamedAndIsNoAbsence(t *testing.T) {
 	failed(t, err, driver.PermissionDenied, "machines.cluster.x-k8s.io")
 }
 
-func TestAVersionThatIsNotServedAnyMoreIsNoAbsence(t *testing.T) {
-	it, client := api("v1beta1", ready("v1beta1")...)
-	client.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
-		resource := schema.GroupResource{Group: coreGroup, Resource: "machines"}
-		return true, nil, apierrors.NewGenericServerResponse(404, "get", resource, "", "404 page not found", 0, true)
+func TestAKindThatIsNotServedAnyMoreIsNoAbsence(t *testing.T) {
+	infrastructure := map[string]any{"apiGroup": "infrastructure.example.com", "kind": "Crate", "name": "m"}
+	machine := made(coreGroup+"/v1beta2", "Machine", "m", map[string]any{
+		"spec": map[string]any{"providerID": "box:///1", "infrastructureRef": infrastructure},
 	})
-	_, err := it.DeleteMachine(context.Background(), &pb.DeleteMachineRequest{Context: operation()})
-	failed(t, err, driver.Unavailable, "does not serve")
+	machine.SetLabels(map[string]string{machineUID: "u"})
+	machine.SetAnnotations(map[string]string{clusterID: "c", machineUID: "u"})
+	it, client := api("v1beta2", machine)
+	gone := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
+	}
+	client.PrependReactor("get", "crates", gone)
+	ask := func() error {
+		_, err := it.GetMachineStatus(context.Background(), &pb.GetMachineStatusRequest{Context: operation()})
+		return err
+	}
+	failed(t, ask(), driver.Unavailable, "does not serve Crate.infrastructure.example.com any more")
+	client.PrependReactor("list", "machines", gone)
+	failed(t, ask(), driver.Unavailable, "could not find")
+	// One before 1.11.
+	it, _ = api("v1beta1")
+	failed(t, ask(), driver.FailedPrecondition, "does not serve v1beta2 of Machine.cluster.x-k8s.io")
 }
 
 func TestAMachineOfAMachineSetIsNotTakenOver(t *testing.T) {
@@ -170,15 +183,12 @@ func TestAMachineOfAMachineSetIsNotTakenOver(t *testing.T) {
 	failed(t, err, driver.FailedPrecondition, "other tags")
 }
 
-func TestAFailureOfClusterAPIIsAFaultInBothVersions(t *testing.T) {
-	for _, status := range []map[string]any{
-		{"failureReason": "CreateError", "failureMessage": "no such image"},
-		{"deprecated": map[string]any{"v1beta1": map[string]any{"failureReason": "CreateError", "failureMessage": "no such image"}}},
-	} {
-		it := made(coreGroup+"/v1beta2", "Machine", "m", map[string]any{"status": status})
-		if said := record(operation(), it).Fault.GetMessage(); said != "CreateError: no such image" {
-			t.Errorf("%q", said)
-		}
+func TestAFailureOfClusterAPIIsAFault(t *testing.T) {
+	failure := map[string]any{"failureReason": "CreateError", "failureMessage": "no such image"}
+	status := map[string]any{"deprecated": map[string]any{"v1beta1": failure}}
+	it := made(coreGroup+"/v1beta2", "Machine", "m", map[string]any{"status": status})
+	if said := record(operation(), it).Fault.GetMessage(); said != "CreateError: no such image" {
+		t.Errorf("%q", said)
 	}
 }
 
@@ -203,7 +213,7 @@ func TestAMachineThatCannotBeAnyMoreIsToldAndNoOther(t *testing.T) {
 		it := made(coreGroup+"/v1beta2", "Machine", name, map[string]any{
 			"spec": map[string]any{"clusterName": "one", "providerID": "box:///" + name}, "status": status,
 		})
-		it.SetLabels(map[string]string{clusterHash: hashOf("c")})
+		it.SetLabels(map[string]string{clusterHash: digest("c", 40)})
 		it.SetAnnotations(map[string]string{clusterID: "c", machineUID: name})
 		return it
 	}
@@ -211,7 +221,7 @@ func TestAMachineThatCannotBeAnyMoreIsToldAndNoOther(t *testing.T) {
 		return map[string]any{"conditions": []any{map[string]any{"type": "InfrastructureReady", "status": "False", "reason": reason}}}
 	}
 	it, client := api("v1beta2", append(ready("v1beta2"), instance("before", condition("ObjectDeleted")), instance("m", nil), instance("kept", nil))...)
-	it.events = make(events, 10)
+	it.Events = make(driver.Events, 10)
 	watched := make(chan bool, 1) // what is written between list and watch, this client loses
 	client.PrependWatchReactor("machines", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		seen, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())

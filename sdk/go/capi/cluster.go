@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"strings"
 	"sync"
@@ -17,11 +19,11 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"ostler.dev/sdk/go/driver"
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
@@ -30,27 +32,17 @@ import (
 // object is one of Cluster API, with the kind as it is served.
 type object = unstructured.Unstructured
 
-// management is a cluster with Cluster API's controllers. It knows no Go type of Cluster API: versions v1beta1 and v1beta2
-// differ in few fields, and every provider brings kinds of its own.
+// management is a cluster with Cluster API's controllers. It knows no Go type of Cluster API: every provider brings kinds of
+// its own.
 type management struct {
 	dynamic.Interface
 	mapper meta.ResettableRESTMapper
 	// namespace of the credentials; empty: that of the class.
 	namespace string
-	// watched are the namespaces of which events are told.
+	// watched are the namespaces of which events are told, until over is closed.
 	watched sync.Map
+	over    chan struct{}
 }
-
-// resource is a kind as the API server serves it.
-type resource struct {
-	schema.GroupVersionResource
-	kind string
-}
-
-func (r resource) apiVersion() string { return r.GroupVersion().String() }
-
-// mostClusters is how many management clusters are remembered.
-const mostClusters = 64
 
 // timeout is how long one call of the API may take.
 const timeout = time.Minute
@@ -87,58 +79,59 @@ func (c *clusters) of(secret map[string][]byte) (*management, error) {
 			"the secret names no server, and the driver has no usable CAPI_KUBECONFIG and no ServiceAccount")
 	}
 	config.QPS, config.Burst, config.Timeout = 200, 400, timeout
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
+	kinds, unusable := discovery.NewDiscoveryClientForConfig(config)
+	objects, err := dynamic.NewForConfig(config)
+	if err := cmp.Or(unusable, err); err != nil {
 		return nil, err
 	}
 	it := &management{
-		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client)),
-		namespace: string(secret["namespace"]),
-	}
-	if it.Interface, err = dynamic.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	if c.known == nil || len(c.known) >= mostClusters {
-		for _, old := range c.known {
-			old.watched.Range(func(home, over any) bool { old.end(home, over); return true })
-		}
-		c.known = map[string]*management{}
+		Interface: objects, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds)),
+		namespace: string(secret["namespace"]), over: make(chan struct{}),
 	}
 	c.known[key] = it
 	return it, nil
 }
 
-// served finds the version and the resource of a kind. What is not served is looked for each time: it may come.
-func (m *management) served(kind schema.GroupKind) (resource, error) {
-	it, err := m.mapper.RESTMapping(kind)
-	if meta.IsNoMatchError(err) {
-		m.mapper.Reset()
-		it, err = m.mapper.RESTMapping(kind)
+// drop ends the watches of a cluster, once. The next operation begins anew.
+func (c *clusters) drop(key string, it *management) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[key] == it {
+		delete(c.known, key)
+		close(it.over)
 	}
-	if meta.IsNoMatchError(err) {
-		return resource{}, driver.Fail(driver.FailedPrecondition, notServed, "the management cluster does not serve %s: install its provider", kind)
-	}
-	if err != nil {
-		return resource{}, err
-	}
-	return resource{it.Resource, kind.Kind}, nil
+}
+
+// resource are the objects of one kind in the namespace of an operation.
+type resource struct {
+	dynamic.ResourceInterface
+	schema.GroupVersionKind
 }
 
 const notServed = "KIND_NOT_SERVED"
 
-// until looks at an object again and again until done says so. It ends with false after `hold`, so that the core can say
-// what is waited for.
-func (w *work) until(ctx context.Context, at resource, name string, done func(*object) (bool, error)) (bool, error) {
+// served finds a kind as the API server serves it. What is not served is looked for each time: it may come.
+func (w *work) served(kind schema.GroupKind, versions ...string) (at resource, err error) {
+	it, err := w.mapper.RESTMapping(kind, versions...)
+	if meta.IsNoMatchError(err) {
+		w.mapper.Reset()
+		it, err = w.mapper.RESTMapping(kind, versions...)
+	}
+	switch {
+	case meta.IsNoMatchError(err):
+		err = driver.Fail(driver.FailedPrecondition, notServed, "the management cluster does not serve %s: install its provider",
+			strings.Join(append(versions, kind.String()), " of "))
+	case err == nil:
+		at = resource{w.Resource(it.Resource).Namespace(w.home), it.GroupVersionKind}
+	}
+	return at, err
+}
+
+// until asks again and again until done says so. It ends with false after `hold`, so that the core can say what is waited for.
+func until(ctx context.Context, done func() (bool, error)) (bool, error) {
 	for pause, over := hold/200, time.Now().Add(hold); ; pause = min(pause*3/2, 3*time.Second) {
-		it, err := w.get(ctx, at, name)
-		if err != nil {
-			return false, err
-		}
-		if end, err := done(it); err != nil || end {
+		if end, err := done(); err != nil || end || time.Now().After(over) {
 			return end, err
-		}
-		if time.Now().After(over) {
-			return false, nil
 		}
 		if err := driver.Sleep(ctx, pause, driver.Partial); err != nil {
 			return false, err
@@ -148,115 +141,110 @@ func (w *work) until(ctx context.Context, at resource, name string, done func(*o
 
 // get is an object, or nil if it is not there. A version that is not served any more is no absence.
 func (w *work) get(ctx context.Context, at resource, name string) (*object, error) {
-	it, err := w.in(at).Get(ctx, name, metav1.GetOptions{})
+	it, err := at.Get(ctx, name, metav1.GetOptions{})
 	if status := apierrors.APIStatus(nil); apierrors.IsNotFound(err) && errors.As(err, &status) {
 		if details := status.Status().Details; details != nil && details.Name == name {
 			return nil, nil
 		}
 		w.mapper.Reset()
-		return nil, driver.Fail(driver.Unavailable, notServed, "the management cluster does not serve %s any more", at)
+		return nil, driver.Fail(driver.Unavailable, notServed, "the management cluster does not serve %s any more", at.GroupKind())
 	}
 	return it, err
+}
+
+// need reads what must be there.
+func (w *work) need(ctx context.Context, kind schema.GroupKind, name string) (*object, error) {
+	at, err := w.served(kind)
+	if err != nil {
+		return nil, err
+	}
+	it, err := w.get(ctx, at, name)
+	if err == nil && it == nil {
+		err = driver.Fail(driver.FailedPrecondition, "NOT_THERE", "there is no %s %s in namespace %s", kind.Kind, name, w.home)
+	}
+	return it, err
+}
+
+// codes are what the core hears of an error of the API server; of any other, that it is to ask again.
+var codes = map[metav1.StatusReason]driver.Code{
+	metav1.StatusReasonUnauthorized: driver.Unauthenticated,
+	metav1.StatusReasonForbidden:    driver.PermissionDenied, // the message names user, verb and resource
+	metav1.StatusReasonInvalid:      driver.InvalidArgument,
+	metav1.StatusReasonBadRequest:   driver.InvalidArgument,
+	metav1.StatusReasonConflict:     driver.Aborted,
 }
 
 // failure is an error of the API server in terms of the contract.
 func failure(ctx context.Context, err error, left driver.Certainty) error {
 	var known *driver.Error
-	code, reason := driver.Unavailable, "API_ERROR"
+	why := apierrors.ReasonForError(err)
+	code, reason := cmp.Or(codes[why], driver.Unavailable), strings.ToUpper(string(why))
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &known) && left == driver.NotApplied:
-		return known // which may know more
-	case known != nil:
+	case errors.As(err, &known):
 		return known.Leaving(left)
 	case ctx.Err() != nil:
 		return driver.Sleep(ctx, time.Hour, left) // which says why it ended
-	case apierrors.IsUnauthorized(err):
-		code, reason = driver.Unauthenticated, "UNAUTHORIZED"
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "denied the request"): // by a webhook
+	case why == metav1.StatusReasonUnknown: // the connection: its text has ports in it
+		return driver.Fail(code, "NO_ANSWER", "the API of the management cluster does not answer").Leaving(left)
+	case code == driver.PermissionDenied && strings.Contains(err.Error(), "denied the request"): // by a webhook
 		code, reason = driver.FailedPrecondition, "DENIED"
-	case apierrors.IsForbidden(err): // the message names user, verb and resource
-		code, reason = driver.PermissionDenied, "FORBIDDEN"
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		code, reason = driver.InvalidArgument, "REFUSED_BY_API"
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		code, reason = driver.Aborted, "CONFLICT"
 	case apierrors.IsTooManyRequests(err):
 		reason = "THROTTLED"
-	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // the connection: its text has ports in it
-		return driver.Fail(code, "NO_ANSWER", "the API of the management cluster does not answer").Leaving(left)
 	}
-	failed := driver.Fail(code, reason, "%s", err).Leaving(left)
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		failed = failed.After(time.Duration(seconds) * time.Second)
-	}
-	return failed
+	return driver.Fail(code, reason, "%s", err).Leaving(left)
 }
 
-// record is what a driver tells of a Machine of Cluster API.
-func record(op *pb.OperationContext, it *object) *pb.MachineRecord {
-	notes := it.GetAnnotations()
-	all := &pb.MachineRecord{
-		ProviderId: text(it, "spec", "providerID"), MachineName: notes[machineName], MachineUid: notes[machineUID],
-		NodeName: text(it, "status", "nodeRef", "name"), PowerState: pb.MachinePowerState_MACHINE_POWER_STATE_PENDING,
-		Fault: fault(it), CreatedAt: timestamppb.New(it.GetCreationTimestamp().Time),
+// watch tells of the Machines of this namespace from the first operation on, until the credentials are refused.
+func (c *capi) watch(w *work) {
+	if _, begun := w.watched.LoadOrStore(w.home, true); begun || c.Events == nil || w.home == "" {
+		return
 	}
-	if all.MachineName == "" {
-		all.MachineName = it.GetName()
+	mine := func(options *metav1.ListOptions) {
+		seconds := int64(timeout.Seconds()) - 5 // a watch that the client ends is an error, one that the server ends is none
+		options.LabelSelector, options.TimeoutSeconds = clusterHash, &seconds
 	}
-	if notes[clusterID] != op.ClusterId {
-		all.ClusterId = notes[clusterID]
-	}
+	machines := dynamicinformer.NewFilteredDynamicInformer(
+		w, w.machines.GroupVersion().WithResource("machines"), w.home, 0, nil, mine).Informer()
+	_, _ = machines.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(now any) { c.changed(&object{}, now.(*object)) },
+		UpdateFunc: func(was, now any) { c.changed(was.(*object), now.(*object)) },
+		DeleteFunc: func(was any) {
+			if last, missed := was.(cache.DeletedFinalStateUnknown); missed {
+				was = last.Obj
+			}
+			c.of(pb.InstanceEvent_INSTANCE_EVENT_GONE, was.(*object))
+		},
+	})
+	_ = machines.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
+		log.Printf("events of namespace %s: %s", w.home, err)
+		// After another version is served, or with other credentials, an operation begins again.
+		if apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) {
+			c.clusters.drop(keyOf(w.op.GetSecret()), w.management)
+		}
+	})
+	go machines.Run(w.over)
+}
+
+// changed tells what Cluster API wrote: that the infrastructure is gone, that there is a failure, or a deletion.
+func (c *capi) changed(was, now *object) {
 	switch {
-	case it.GetDeletionTimestamp() != nil:
-		all.PowerState = pb.MachinePowerState_MACHINE_POWER_STATE_DELETING
-	case isProvisioned(it):
-		all.PowerState = pb.MachinePowerState_MACHINE_POWER_STATE_RUNNING
+	case isLost(now) && !isLost(was):
+		c.of(pb.InstanceEvent_INSTANCE_EVENT_GONE, now)
+	case fault(now).GetMessage() != fault(was).GetMessage(), now.GetDeletionTimestamp() != nil && was.GetDeletionTimestamp() == nil:
+		c.of(pb.InstanceEvent_INSTANCE_EVENT_CHANGED, now)
 	}
-	addresses, _, _ := unstructured.NestedSlice(it.Object, "status", "addresses")
-	for _, one := range addresses {
-		if one, ok := one.(map[string]any); ok {
-			all.Addresses = append(all.Addresses, &pb.Address{Type: fmt.Sprint(one["type"]), Address: fmt.Sprint(one["address"])})
-		}
-	}
-	return all
 }
 
-func text(it *object, path ...string) string {
-	found, _, _ := unstructured.NestedString(it.Object, path...)
-	return found
-}
+// isLost says that Cluster API misses the infrastructure. An older core has no such condition, and tells of a failure.
+func isLost(it *object) bool { return condition(it, infrastructureReady)["reason"] == "ObjectDeleted" }
 
-const infrastructureReady = "InfrastructureReady"
-
-// condition is one of a Machine of Cluster API, or nil. Objects of v1beta1 have those of v1beta2 in a place of their own.
-func condition(it *object, kind string) map[string]any {
-	later, _, _ := unstructured.NestedSlice(it.Object, "status", "v1beta2", "conditions")
-	all, _, _ := unstructured.NestedSlice(it.Object, "status", "conditions")
-	for _, one := range append(later, all...) {
-		if one, _ := one.(map[string]any); one["type"] == kind {
-			return one
-		}
+// of tells of a Machine that has been an instance.
+func (c *capi) of(kind pb.InstanceEvent, it *object) {
+	id, notes := idOf(it), it.GetAnnotations()
+	if id == "" {
+		return
 	}
-	return nil
-}
-
-// isProvisioned reads v1beta2, else v1beta1.
-func isProvisioned(it *object) bool {
-	now, _, _ := unstructured.NestedBool(it.Object, "status", "initialization", "infrastructureProvisioned")
-	before, _, _ := unstructured.NestedBool(it.Object, "status", "infrastructureReady")
-	return now || before
-}
-
-// fault is what Cluster API gives up a Machine for: the failure of v1beta1, which v1beta2 keeps under `deprecated`.
-func fault(it *object) *pb.OperationError {
-	for _, at := range [][]string{{"status"}, {"status", "deprecated", "v1beta1"}} {
-		reason := text(it, append(at, "failureReason")...)
-		message := text(it, append(at, "failureMessage")...)
-		if reason != "" || message != "" {
-			return driver.Fail(driver.DataLoss, "CLUSTER_API_FAILURE", "%s: %s", reason, message).Detail
-		}
-	}
-	return nil
+	c.Tell(&pb.DriverEvent{Kind: kind, ProviderId: id, ClusterId: notes[clusterID], MachineUid: notes[machineUID]})
 }

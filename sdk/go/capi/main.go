@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,7 +14,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"ostler.dev/sdk/go/driver"
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
@@ -24,143 +25,95 @@ import (
 // hold is how long a creation or a deletion waits in one call. Then it says what it waits for, and is asked again.
 const hold = 30 * time.Second
 
-// lag is how long after the end of the driver a request of it may still reach the API server.
-const lag = 5 * time.Second
-
 type capi struct {
 	clusters clusters
-	events   events
+	driver.Events
 }
 
 // CreateMachine makes the Machine of Cluster API first, and then what it refers to, with that Machine as the owner from
 // the first moment: whatever breaks off in between goes when the Machine goes, and no provider sees a clone without its owner.
 func (c *capi) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
 	want, err := driver.ParseSpec[spec](q.Context)
+	if err == nil && (want.BootstrapTemplateRef != nil) == (q.Bootstrap != nil) {
+		err = driver.Fail(driver.InvalidArgument, "USER_DATA", "bootstrapTemplateRef or user data: exactly one of the two starts the machine")
+	}
 	if err != nil {
 		return nil, err
 	}
-	if theirs, ours := want.BootstrapTemplateRef != nil, q.Bootstrap != nil; theirs == ours {
-		return nil, oneUserData(theirs)
-	}
 	return on(ctx, c, q.Context, func(w *work) (*pb.CreateMachineResponse, error) {
-		it, err := w.one(ctx, q.ProviderId)
+		it, err := w.find(ctx, q.ProviderId)
 		if err == nil && it == nil {
 			it, err = w.begin(ctx, want, q.Tags)
-		} else if err == nil {
-			err = w.take(ctx, it, want, q.Tags)
 		}
-		if err != nil {
+		if it == nil {
+			return nil, err
+		}
+		if err := w.take(ctx, it, want, q.Tags); err != nil {
 			return nil, err
 		}
 		w.left = driver.Partial
-		if text(it, "spec", "providerID") == "" {
+		if idOf(it) == "" {
 			if err := w.finish(ctx, it, want, q); err != nil {
 				return nil, err
 			}
 		}
-		made, err := w.provisioned(ctx, it.GetName(), want)
-		if err != nil {
-			return nil, err
-		}
-		return &pb.CreateMachineResponse{Machine: record(q.Context, made)}, nil
+		return w.provisioned(ctx, it.GetName(), want)
 	})
-}
-
-func oneUserData(both bool) error {
-	said := "is needed, for the class has no user data"
-	if both {
-		said = "must be left out, or the user data of the class: one of the two starts the machine"
-	}
-	failed := driver.Fail(driver.InvalidArgument, "USER_DATA", "bootstrapTemplateRef %s", said)
-	failed.Detail.Violations = driver.Violations{}.Unless(false, "bootstrapTemplateRef", said)
-	return failed
 }
 
 // undrained: the core has drained the Node, and waited for its volumes.
 var undrained = map[string]string{withoutDrain: "", withoutDetach: ""}
 
-// begin makes the Machine of Cluster API, once everything that it needs is there.
+// begin makes the Machine of Cluster API, once everything that it needs is there. It has the name of ours or, while another
+// cluster or an earlier Machine has that, one with its UID.
 func (w *work) begin(ctx context.Context, want spec, tags map[string]string) (*object, error) {
-	if err := w.cluster(ctx, want.ClusterName); err != nil {
+	if err := w.ready(ctx, want); err != nil {
 		return nil, err
 	}
-	for _, from := range want.templates() {
-		if _, err := w.template(ctx, from); err != nil {
-			return nil, err
-		}
-		if _, err := w.served(schema.GroupKind{Group: from.APIGroup, Kind: from.clone()}); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range w.names() {
-		it, err := w.machine(ctx, name, want, tags)
-		if err != nil {
-			return nil, err
-		}
-		made, err := w.in(w.machines).Create(ctx, it, metav1.CreateOptions{})
+	for _, suffix := range []string{"", "-" + digest(w.op.Target.GetUid(), 8)} {
+		name := fmt.Sprintf("%.240s%s", w.op.Target.GetName(), suffix)
+		w.left = driver.Partial // it may reach the API server
+		made, err := w.machines.Create(ctx, w.machine(name, want, tags), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			// Another process of this driver was faster, or the name is another's.
 			if made, err = w.get(ctx, w.machines, name); err == nil && (made == nil || !w.isMine(made)) {
 				continue
 			}
 		}
-		if err != nil {
-			w.left = driver.Partial // it may have reached the API server
-			return nil, err
-		}
-		return made, nil
+		return made, err
 	}
+	w.left = driver.NotApplied
 	return nil, driver.Fail(driver.AlreadyExists, "NAME_TAKEN", "both names that the Machine of Cluster API may have are taken")
 }
 
 // machine is a standalone Machine of Cluster API.
-func (w *work) machine(ctx context.Context, name string, want spec, tags map[string]string) (*object, error) {
-	it := w.made(w.machines, name, want, tags)
-	it.SetAnnotations(merged(it.GetAnnotations(), undrained))
-	body := map[string]any{"clusterName": want.ClusterName}
-	if version := cmp.Or(want.Version, w.op.GetMachine().GetVersion()); version != "" {
-		body["version"] = version
+func (w *work) machine(name string, want spec, tags map[string]string) *object {
+	bootstrap := map[string]any{"dataSecretName": secretOf(name)}
+	if want.BootstrapTemplateRef != nil {
+		bootstrap = map[string]any{"configRef": want.BootstrapTemplateRef.named(name)}
 	}
-	if want.FailureDomain != "" {
-		body["failureDomain"] = want.FailureDomain
+	body := map[string]any{
+		"clusterName": want.ClusterName, "infrastructureRef": want.InfrastructureTemplateRef.named(name), "bootstrap": bootstrap,
 	}
-	var err error
-	if body["infrastructureRef"], err = w.refer(ctx, want.InfrastructureTemplateRef, name); err != nil {
-		return nil, err
-	}
-	if want.BootstrapTemplateRef == nil {
-		body["bootstrap"] = map[string]any{"dataSecretName": secretOf(name)}
-	} else {
-		config, err := w.refer(ctx, *want.BootstrapTemplateRef, name)
-		if err != nil {
-			return nil, err
+	optional := map[string]string{"version": cmp.Or(want.Version, w.op.GetMachine().GetVersion()), "failureDomain": want.FailureDomain}
+	for field, value := range optional {
+		if value != "" {
+			body[field] = value
 		}
-		body["bootstrap"] = map[string]any{"configRef": config}
 	}
+	it := w.made(w.machines, name, want, labels.Merge(tags, undrained))
 	it.Object["spec"] = body
-	return it, nil
-}
-
-// refer names a clone as the version of the Machine wants it: v1beta1 with version and namespace.
-func (w *work) refer(ctx context.Context, from reference, name string) (map[string]any, error) {
-	at, err := w.served(schema.GroupKind{Group: from.APIGroup, Kind: from.clone()})
-	ref := map[string]any{"kind": from.clone(), "name": name}
-	if w.machines.Version == "v1beta1" {
-		ref["apiVersion"], ref["namespace"] = at.apiVersion(), w.home
-	} else {
-		ref["apiGroup"] = from.APIGroup
-	}
-	return ref, err
+	return it
 }
 
 func secretOf(name string) string { return name + "-user-data" }
 
-// take goes on with a Machine of Cluster API that is there: it gets the identity of today, if it has another or none.
+// take gives the identity of today to a Machine of Cluster API that has another or none.
 func (w *work) take(ctx context.Context, it *object, want spec, tags map[string]string) error {
 	if it.GetDeletionTimestamp() != nil {
 		return driver.Fail(driver.Aborted, "DELETING", "Machine %s of Cluster API is being deleted", it.GetName())
 	}
-	was, known := recorded(it.GetAnnotations())
+	was, known := recorded(it)
 	if w.isMine(it) && it.GetAnnotations()[clusterID] == w.op.ClusterId {
 		if paths := driver.Differing(was, want); known && len(paths) > 0 {
 			return driver.Fail(driver.AlreadyExists, "DOES_NOT_FIT", "Machine %s of Cluster API was made with another %s",
@@ -170,161 +123,121 @@ func (w *work) take(ctx context.Context, it *object, want spec, tags map[string]
 	}
 	if !known {
 		was = want
-		was.Labels, was.Annotations = nil, nil // an update brings those
 	}
-	_, err := w.settle(ctx, w.machines, it, was, merged(tags, undrained))
+	_, err := w.settle(ctx, part{w.machines, it.GetName()}, was, labels.Merge(tags, undrained))
 	return err
 }
 
 // finish makes what the Machine refers to and is not there; the infrastructure's last, for that begins when it has all.
 func (w *work) finish(ctx context.Context, it *object, want spec, q *pb.CreateMachineRequest) error {
-	if it.GetDeletionTimestamp() != nil {
-		return driver.Fail(driver.Aborted, "DELETING", "Machine %s of Cluster API is being deleted", it.GetName())
-	}
-	var err error
-	if want.BootstrapTemplateRef != nil {
-		err = w.clone(ctx, *want.BootstrapTemplateRef, it, want, q.Tags)
-	} else {
-		secret := w.made(secrets, secretOf(it.GetName()), spec{ClusterName: want.ClusterName}, q.Tags)
+	if q.Bootstrap != nil {
+		secret := w.made(w.secrets, secretOf(it.GetName()), spec{ClusterName: want.ClusterName}, q.Tags)
 		secret.Object["type"] = "cluster.x-k8s.io/secret"
 		secret.Object["data"] = map[string]any{
-			"value":  base64.StdEncoding.EncodeToString(q.Bootstrap.GetUserData()),
-			"format": base64.StdEncoding.EncodeToString([]byte(cmp.Or(q.Bootstrap.GetFormat(), "cloud-config"))),
+			"value":  base64.StdEncoding.EncodeToString(q.Bootstrap.UserData),
+			"format": base64.StdEncoding.EncodeToString([]byte(cmp.Or(q.Bootstrap.Format, "cloud-config"))),
 		}
-		err = w.own(ctx, secrets, secret, it)
-	}
-	if err == nil {
-		err = w.clone(ctx, want.InfrastructureTemplateRef, it, want, q.Tags)
-	}
-	return err
-}
-
-// provisioned waits until Cluster API knows the provider id.
-func (w *work) provisioned(ctx context.Context, name string, want spec) (made *object, err error) {
-	over, err := w.until(ctx, w.machines, name, func(it *object) (bool, error) {
-		switch made = it; {
-		case it == nil:
-			return false, driver.Fail(driver.Aborted, "DELETED", "Machine %s of Cluster API was deleted meanwhile", name)
-		case text(it, "spec", "providerID") != "":
-			return true, nil
-		case fault(it) != nil:
-			return false, &driver.Error{Detail: fault(it)}
-		}
-		return false, nil
-	})
-	if err != nil || over {
-		return made, err
-	}
-	if paused := w.cluster(ctx, want.ClusterName); paused != nil {
-		return nil, paused
-	}
-	return nil, driver.Fail(driver.Unavailable, "PROVISIONING", "waits for Cluster API: %s", progress(made)).After(time.Second)
-}
-
-// progress is what Cluster API says of a Machine that is not there yet.
-func progress(it *object) string {
-	said := []string{"phase " + cmp.Or(text(it, "status", "phase"), "Pending")}
-	for _, kind := range []string{"BootstrapConfigReady", "BootstrapReady", infrastructureReady} {
-		if one := condition(it, kind); one != nil && one["status"] != "True" {
-			said = append(said, fmt.Sprintf("%s is %v: %v", kind, one["status"], cmp.Or(one["message"], one["reason"])))
+		if err := w.own(ctx, w.secrets, secret, it); err != nil {
+			return err
 		}
 	}
-	return strings.Join(said, "; ")
-}
-
-// DeleteMachine deletes the Machine of Cluster API, which takes what it owns along, and waits until all of it is gone.
-func (c *capi) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
-	return on(ctx, c, q.Context, func(w *work) (*pb.DeleteMachineResponse, error) {
-		it, other := w.find(ctx, q.ProviderId)
-		if other != nil && reasonOf(other) != "NOT_OURS" {
-			return nil, other
-		}
-		answer := &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT}
-		if it != nil {
-			answer.Outcome, w.left = pb.DeletionOutcome_DELETION_OUTCOME_DELETED, driver.Partial
-			if err := w.removeAll(ctx, it); err != nil {
-				return nil, err
-			}
-		}
-		return answer, other
-	})
-}
-
-// removeAll takes what the Machine owns as well, should anything be left of that: a Secret goes only when the garbage
-// collector looks.
-func (w *work) removeAll(ctx context.Context, it *object) error {
-	parts, err := w.parts(it)
-	if err != nil && reasonOf(err) != notServed { // of a kind that is not served there is nothing
-		return err
-	}
-	if err := w.remove(ctx, w.machines, it); err != nil {
-		return err
-	}
-	for _, one := range append(parts, part{secrets, secretOf(it.GetName())}) {
-		left, err := w.get(ctx, one.resource, one.name)
-		if err == nil && left != nil && metav1.IsControlledBy(left, it) {
-			err = w.remove(ctx, one.resource, left)
-		}
-		if err != nil {
+	for _, from := range slices.Backward(want.templates()) {
+		if err := w.clone(ctx, from, it, want, q.Tags); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove deletes this very object, and waits until it is gone.
-func (w *work) remove(ctx context.Context, at resource, it *object) error {
-	uid := it.GetUID()
-	if it.GetDeletionTimestamp() == nil {
-		err := w.in(at).Delete(ctx, it.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
+// provisioned waits until Cluster API knows the provider id.
+func (w *work) provisioned(ctx context.Context, name string, want spec) (*pb.CreateMachineResponse, error) {
+	var made *object
+	over, err := until(ctx, func() (bool, error) {
+		it, err := w.get(ctx, w.machines, name)
+		switch made = it; {
+		case err != nil:
+			return false, err
+		case made == nil:
+			return false, driver.Fail(driver.Aborted, "DELETED", "Machine %s of Cluster API was deleted meanwhile", name)
+		case idOf(made) == "" && fault(made) != nil:
+			return false, &driver.Error{Detail: fault(made)}
 		}
+		return idOf(made) != "", nil
+	})
+	if over {
+		return &pb.CreateMachineResponse{Machine: record(w.op, made)}, nil
 	}
-	last := it
-	gone, err := w.until(ctx, at, it.GetName(), func(now *object) (bool, error) {
-		if now != nil {
-			last = now
+	if err == nil {
+		err = w.cluster(ctx, want.ClusterName)
+	}
+	if err == nil {
+		err = driver.Fail(driver.Unavailable, "PROVISIONING", "waits for Cluster API: %s", progress(made)).After(time.Second)
+	}
+	return nil, err
+}
+
+// DeleteMachine deletes the Machine of Cluster API, which takes what it owns along, and waits until all of it is gone.
+func (c *capi) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
+	return on(ctx, c, q.Context, func(w *work) (*pb.DeleteMachineResponse, error) {
+		it, refused := w.find(ctx, q.ProviderId)
+		if it == nil {
+			return &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT}, refused
 		}
-		return now == nil || now.GetUID() != uid, nil
+		w.left = driver.Partial
+		if err := w.remove(ctx, it); err != nil {
+			return nil, err
+		}
+		return &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_DELETED}, refused
+	})
+}
+
+// remove waits for the Machine, which goes after its clones, and takes what is left then: a Secret goes only when the garbage
+// collector looks.
+func (w *work) remove(ctx context.Context, machine *object) error {
+	parts, err := w.parts(machine)
+	if err != nil && driver.ReasonOf(err) != notServed { // of a kind that is not served there is nothing
+		return err
+	}
+	parts = slices.Concat([]part{{w.machines, machine.GetName()}}, parts, []part{{w.secrets, secretOf(machine.GetName())}})
+	own := func(one part) (*object, error) {
+		it, err := w.get(ctx, one.resource, one.name)
+		if it != nil && it.GetUID() != machine.GetUID() && !metav1.IsControlledBy(it, machine) {
+			it = nil
+		}
+		return it, err
+	}
+	gone, err := until(ctx, func() (bool, error) {
+		for ; len(parts) > 0; parts = parts[1:] {
+			it, err := own(parts[0])
+			if err == nil && it != nil && it.GetDeletionTimestamp() == nil {
+				err = parts[0].Delete(ctx, it.GetName(), *metav1.NewPreconditionDeleteOptions(string(it.GetUID())))
+				err = utilerrors.FilterOut(err, apierrors.IsNotFound)
+			}
+			if err != nil || it != nil {
+				return false, err
+			}
+		}
+		return true, nil
 	})
 	if err != nil || gone {
 		return err
 	}
-	return w.waiting(ctx, at, last)
-}
-
-// waiting says whose turn it is in a deletion that takes long.
-func (w *work) waiting(ctx context.Context, at resource, it *object) error {
-	if paused := w.cluster(ctx, it.GetLabels()[clusterName]); reasonOf(paused) == "CLUSTER_PAUSED" {
-		return paused
+	if err := w.cluster(ctx, machine.GetLabels()[clusterName]); driver.ReasonOf(err) == paused {
+		return err
 	}
-	said := []string{holds(at.kind, it)}
-	if at == w.machines {
-		parts, err := w.parts(it)
-		if err != nil {
-			return err
-		}
-		for _, one := range parts {
-			if clone, err := w.get(ctx, one.resource, one.name); err == nil && clone != nil {
-				said = append(said, holds(one.kind, clone))
-			}
+	var said []string
+	for _, one := range parts {
+		if it, _ := own(one); it != nil {
+			said = append(said, strings.Join(append([]string{one.Kind + " " + one.name}, it.GetFinalizers()...), ", held by "))
 		}
 	}
 	return driver.Fail(driver.Unavailable, "DELETING", "waits for the end of %s", strings.Join(said, "; ")).After(time.Second)
 }
 
-func holds(kind string, it *object) string {
-	if len(it.GetFinalizers()) == 0 {
-		return kind + " " + it.GetName()
-	}
-	return fmt.Sprintf("%s %s, which has finalizers %s", kind, it.GetName(), strings.Join(it.GetFinalizers(), ", "))
-}
-
 // GetMachineStatus finds what has a provider id. What has none yet is no instance: CreateMachine goes on with it.
 func (c *capi) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
 	return on(ctx, c, q.Context, func(w *work) (*pb.GetMachineStatusResponse, error) {
-		it, err := w.instance(ctx, q.ProviderId)
+		it, _, err := w.instance(ctx, q.ProviderId)
 		if err != nil {
 			return nil, err
 		}
@@ -332,75 +245,50 @@ func (c *capi) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusReque
 	})
 }
 
-// instance is the Machine of Cluster API with its infrastructure.
-func (w *work) instance(ctx context.Context, id string) (*object, error) {
-	it, err := w.one(ctx, id)
-	if err != nil {
-		return nil, err
+// instance is the Machine of Cluster API, whose infrastructure is there, and its parts.
+func (w *work) instance(ctx context.Context, id string) (it *object, parts []part, err error) {
+	it, err = w.find(ctx, id)
+	if it == nil || idOf(it) == "" {
+		none := driver.Fail(driver.NotFound, "NO_MACHINE", "Cluster API has no such Machine with a provider id")
+		return nil, nil, cmp.Or[error](err, none)
 	}
-	if it == nil {
-		return nil, driver.Fail(driver.NotFound, "NO_MACHINE", "Cluster API has no such Machine")
+	parts, err = w.parts(it)
+	if err != nil || len(parts) == 0 || it.GetDeletionTimestamp() != nil {
+		return it, parts, err
 	}
-	if text(it, "spec", "providerID") == "" {
-		return nil, driver.Fail(driver.NotFound, "PROVISIONING", "Cluster API has a Machine without provider id: %s", progress(it))
+	clone, err := w.get(ctx, parts[0].resource, parts[0].name)
+	if err == nil && clone == nil {
+		err = driver.Fail(driver.NotFound, "NO_INFRASTRUCTURE", "%s %s was deleted", parts[0].Kind, parts[0].name)
 	}
-	if it.GetDeletionTimestamp() != nil {
-		return it, nil
-	}
-	parts, err := w.parts(it)
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range parts[:min(len(parts), 1)] {
-		clone, err := w.get(ctx, one.resource, one.name)
-		if err == nil && clone == nil {
-			err = driver.Fail(driver.NotFound, "NO_INFRASTRUCTURE", "%s %s was deleted", one.kind, one.name)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return it, nil
+	return it, parts, err
 }
 
 // ListMachines reads those with a provider id.
 func (c *capi) ListMachines(ctx context.Context, q *pb.ListMachinesRequest) (all []*pb.MachineRecord, err error) {
-	err = c.list(ctx, q.Context, func(it *object) {
-		if text(it, "spec", "providerID") != "" {
-			all = append(all, record(q.Context, it))
-		}
-	})
+	made, err := c.list(ctx, q.Context, true)
+	for _, it := range made {
+		all = append(all, record(q.Context, it))
+	}
 	return all, err
 }
 
 // ListParts reads those without: a creation that broke off.
 func (c *capi) ListParts(ctx context.Context, q *pb.ListMachinesRequest) (all []*pb.PartRecord, err error) {
-	err = c.list(ctx, q.Context, func(it *object) {
-		if text(it, "spec", "providerID") == "" {
-			of := record(q.Context, it)
-			all = append(all, &pb.PartRecord{
-				Id: it.GetNamespace() + "/" + it.GetName(), Kind: "Machine of Cluster API",
-				MachineName: of.MachineName, MachineUid: of.MachineUid, ClusterId: of.ClusterId,
-			})
-		}
-	})
+	begun, err := c.list(ctx, q.Context, false)
+	for _, it := range begun {
+		of := record(q.Context, it)
+		all = append(all, &pb.PartRecord{
+			Id: it.GetNamespace() + "/" + it.GetName(), Kind: "Machine of Cluster API",
+			MachineName: of.MachineName, MachineUid: of.MachineUid, ClusterId: of.ClusterId,
+		})
+	}
 	return all, err
 }
 
-func (c *capi) list(ctx context.Context, op *pb.OperationContext, do func(*object)) error {
-	hashes := []string{hashOf(op.ClusterId)}
-	for _, id := range op.PreviousClusterIds {
-		hashes = append(hashes, hashOf(id))
-	}
-	which := metav1.ListOptions{LabelSelector: fmt.Sprintf("%s in (%s)", clusterHash, strings.Join(hashes, ","))}
-	_, err := on(ctx, c, op, func(w *work) (any, error) {
-		return nil, w.each(ctx, which, func(it *object) {
-			if w.isOfCluster(it) {
-				do(it)
-			}
-		})
+func (c *capi) list(ctx context.Context, op *pb.OperationContext, made bool) ([]*object, error) {
+	return on(ctx, c, op, func(w *work) ([]*object, error) {
+		return w.all(ctx, clusterHash, func(it *object) bool { return w.isOfCluster(it) && (idOf(it) != "") == made })
 	})
-	return err
 }
 
 // ListScope: all classes of a namespace and of one management cluster have one list.
@@ -415,34 +303,24 @@ func (c *capi) UpdateMachine(ctx context.Context, q *pb.UpdateMachineRequest) (*
 		return nil, err
 	}
 	return on(ctx, c, q.Context, func(w *work) (*pb.UpdateMachineResponse, error) {
-		it, err := w.instance(ctx, q.ProviderId)
+		it, parts, err := w.instance(ctx, q.ProviderId)
 		if err != nil {
 			return nil, err
 		}
-		was, known := recorded(it.GetAnnotations())
+		was, known := recorded(it)
 		if paths := driver.InTheWay(was, want, q.LastAppliedSpecJson); known && len(paths) > 0 {
 			return nil, driver.NotHotUpdatable(paths)
 		}
-		parts, err := w.parts(it)
-		if err != nil {
-			return nil, err
-		}
-		answer := &pb.UpdateMachineResponse{}
+		changed := sets.New[string]()
 		for _, one := range append(parts, part{w.machines, it.GetName()}) {
-			now, err := w.get(ctx, one.resource, one.name)
-			if err == nil && now != nil {
-				var paths []string
-				paths, err = w.settle(ctx, one.resource, now, want, nil)
-				answer.AppliedPaths = append(answer.AppliedPaths, paths...)
-				w.left = driver.Partial
-			}
+			paths, err := w.settle(ctx, one, want, nil)
 			if err != nil {
 				return nil, err
 			}
+			changed.Insert(paths...)
+			w.left = driver.Partial
 		}
-		slices.Sort(answer.AppliedPaths)
-		answer.AppliedPaths = slices.Compact(answer.AppliedPaths)
-		return answer, nil
+		return &pb.UpdateMachineResponse{AppliedPaths: sets.List(changed)}, nil
 	})
 }
 
@@ -452,32 +330,23 @@ func (c *capi) ValidateClass(ctx context.Context, q *pb.ValidateClassRequest) (*
 	if len(answer.Violations) > 0 {
 		return answer, nil
 	}
-	want, err := driver.ParseSpec[spec](&pb.OperationContext{MachineClass: &pb.ClassContent{ProviderSpecJson: q.ProviderSpecJson}})
-	if err != nil {
-		return nil, err
-	}
-	_, err = on(ctx, c, q.Context, func(w *work) (any, error) {
+	want, _ := driver.ParseSpec[spec](&pb.OperationContext{MachineClass: &pb.ClassContent{ProviderSpecJson: q.ProviderSpecJson}})
+	_, err := on(ctx, c, q.Context, func(w *work) (any, error) {
 		if w.home == "" {
 			return nil, nil
 		}
-		said := []error{w.cluster(ctx, want.ClusterName)}
-		for _, from := range want.templates() {
-			_, err := w.template(ctx, from)
-			said = append(said, err)
-		}
-		return nil, errors.Join(said...)
+		return nil, w.ready(ctx, want)
 	})
 	// The secret of the class, which is not shown here, may name another management cluster: one that does not answer says nothing.
-	if reason := reasonOf(err); reason != "" && reason != "NO_ANSWER" && reason != "NO_CREDENTIALS" {
+	if !slices.Contains([]string{"", "NO_ANSWER", "NO_CREDENTIALS"}, driver.ReasonOf(err)) {
 		answer.Warnings = []string{err.Error()}
 	}
 	return answer, nil
 }
 
 func main() {
-	wait := lag
-	driver.Main(&capi{events: make(events, mostEvents)}, driver.Info{
-		Provider: cmp.Or(os.Getenv("CAPI_PROVIDER"), "capi.ostler.dev"), Version: "0.1.0", MaxInFlight: 500,
-		ListLag: &wait, PreviousClusterIDs: true,
+	driver.Main(&capi{clusters{known: map[string]*management{}}, make(driver.Events, 500)}, driver.Info{
+		Provider: cmp.Or(os.Getenv("CAPI_PROVIDER"), "capi.ostler.dev"), Version: "0.1.0", MaxInFlight: 500, PreviousClusterIDs: true,
+		ListLag: new(5 * time.Second), // after the end of the driver a request may still reach the API server
 	})
 }

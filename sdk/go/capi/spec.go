@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ostler.dev/sdk/go/driver"
@@ -33,18 +34,30 @@ type reference struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
+func (r reference) template() schema.GroupKind {
+	return schema.GroupKind{Group: r.APIGroup, Kind: r.Kind}
+}
+
 // clone is the kind of what is made from the template.
-func (r reference) clone() string { return strings.TrimSuffix(r.Kind, "Template") }
+func (r reference) clone() schema.GroupKind {
+	return schema.GroupKind{Group: r.APIGroup, Kind: strings.TrimSuffix(r.Kind, "Template")}
+}
 
 func (r reference) check(wrong driver.Violations, path string) driver.Violations {
 	return wrong.
 		Unless(r.APIGroup != "" && !strings.Contains(r.APIGroup, "/"), path+".apiGroup",
 			"must be an API group without a version, e.g. infrastructure.cluster.x-k8s.io").
-		Unless(r.clone() != "" && r.clone() != r.Kind, path+".kind", "must be the kind of a template, e.g. DockerMachineTemplate").
+		Unless(r.clone().Kind != "" && r.clone() != r.template(), path+".kind", "must be the kind of a template, e.g. DockerMachineTemplate").
 		Unless(r.Name != "", path+".name", "must name a template").
 		Unless(r.Namespace == "", path+".namespace", "must be left out: a template is cloned in its own namespace, that of the class")
 }
 
+// named is how a Machine refers to its clone.
+func (r reference) named(name string) map[string]any {
+	return map[string]any{"apiGroup": r.APIGroup, "kind": r.clone().Kind, "name": name}
+}
+
+// templates are both, the infrastructure's first.
 func (s spec) templates() []reference {
 	all := []reference{s.InfrastructureTemplateRef}
 	if s.BootstrapTemplateRef != nil {
@@ -105,9 +118,13 @@ func digest(text string, digits int) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:digits]
 }
 
-func hashOf(cluster string) string { return digest(cluster, 40) }
+// String is what `settled` has.
+func (s spec) String() string {
+	text, _ := json.Marshal(s) // of strings alone: it cannot fail
+	return string(text)
+}
 
 // recorded is the spec in the annotation of an object, empty if there is none.
-func recorded(annotations map[string]string) (was spec, known bool) {
-	return was, json.Unmarshal([]byte(annotations[settled]), &was) == nil
+func recorded(it *object) (was spec, known bool) {
+	return was, json.Unmarshal([]byte(it.GetAnnotations()[settled]), &was) == nil
 }
