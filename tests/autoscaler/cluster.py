@@ -1,9 +1,12 @@
 """`ostler up`, a cluster-autoscaler beside it, and a scheduler that is good enough for both."""
 
-import datetime, json, re, socket, subprocess, threading, time, urllib.error, urllib.request
+import datetime, json, re, subprocess, sys, threading, time, urllib.error, urllib.request
 from pathlib import Path
 
 import record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from started import Started, free_address, until
 
 PODS = "/api/v1/namespaces/default/pods"
 MACHINES = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default"
@@ -15,59 +18,18 @@ FAST = [
 ]
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def until(what, ask, seconds=120, pause=0.05):
-    """The first answer of `ask` that is true, and how long it took."""
-    begin = time.monotonic()
-    while not (answer := ask()):
-        if time.monotonic() - begin > seconds:
-            raise AssertionError(f"never within {seconds} s: {what}")
-        time.sleep(pause)
-    return answer, time.monotonic() - begin
-
-
-class Cluster:
+class Cluster(Started):
     """One folder, one API server, one core, one autoscaler."""
 
     def __init__(self, ostler, autoscaler, provider, folder):
-        self.folder, self.autoscaler, self.provider, self.started = Path(folder), autoscaler, provider, []
-        self.grpc = f"127.0.0.1:{free_port()}"
+        super().__init__(folder)
+        self.autoscaler, self.provider, self.grpc = autoscaler, provider, free_address()
         self.start("up", [ostler, "up", "--no-live", "--namespace", "default,elsewhere", "--data-dir", str(self.folder / "up"),
-                          "--autoscaler-listen", self.grpc, "--api-listen", f"127.0.0.1:{free_port()}",
-                          "--drivers-listen", f"127.0.0.1:{free_port()}"])
-        self.kubeconfig = str(self.folder / "up" / "kubeconfig")
-        until("kubeconfig", lambda: Path(self.kubeconfig).exists())
-        until("API server", lambda: self.kubectl("get", "crd", "machines.machine.sapcloud.io", check=False).returncode == 0)
+                          "--autoscaler-listen", self.grpc, "--api-listen", free_address(), "--drivers-listen", free_address()])
+        until("API server", self.serves)
         command = ["kubectl", "--kubeconfig", self.kubeconfig, "proxy", "--port=0"]
-        proxy = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.started.append(proxy)
-        self.url = "http://" + proxy.stdout.readline().split()[-1]
-
-    def start(self, name, command, env=None):
-        log = open(self.folder / f"{name}.log", "w")
-        self.started.append(subprocess.Popen(command, stdout=log, stderr=log, env=env))
-
-    def end(self):
-        for process in reversed(self.started):
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-    def kubectl(self, *arguments, check=True, given=None):
-        command = ["kubectl", "--kubeconfig", self.kubeconfig, *arguments]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    def apply(self, *objects):
-        self.kubectl("apply", "-f", "-", given="\n---\n".join(map(json.dumps, objects)))
+        self.running["proxy"] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = "http://" + self.running["proxy"].stdout.readline().split()[-1]
 
     def call(self, method, path, body=None, kind="application/json"):
         data = None if body is None else json.dumps(body).encode()
@@ -108,7 +70,7 @@ class Cluster:
             discovers = "--node-group-auto-discovery=clusterapi:namespace=default"
             more = (discovers, "--kube-client-qps=50", "--kube-client-burst=100", *more)
         self.start("autoscaler", [self.autoscaler, f"--cloud-provider={self.provider}", f"--cloud-config={config}",
-                                  f"--kubeconfig={self.kubeconfig}", *FAST, *more], env)
+                                  f"--kubeconfig={self.kubeconfig}", *FAST, *more], env=env)
         threading.Thread(target=self.schedule, daemon=True).start()
 
     def log(self, pattern):

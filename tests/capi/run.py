@@ -1,10 +1,14 @@
 """Runs Cluster API, unmodified, on `ostler up`, with Machines of sdk/go/capi. See sdk/go/capi/README.md."""
 
-import argparse, base64, json, os, signal, socket, ssl, subprocess, sys, tempfile, time, urllib.request
+import argparse, base64, json, os, signal, ssl, subprocess, sys, tempfile, time, urllib.request
 from datetime import datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import started
+from started import Started, free_address
+
 VERSION = "v1.14.2"
 MODULE = "sigs.k8s.io/cluster-api"
 PROGRAMS = {"core": f"{MODULE}/core", "kubeadm": f"{MODULE}/bootstrap/kubeadm", "docker": f"{MODULE}/test/infrastructure/docker"}
@@ -19,19 +23,10 @@ def say(text):
     print(f"{datetime.now():%H:%M:%S} {text}", flush=True)
 
 
-def free_address():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
-
-
 def until(what, ask, seconds=120):
     """The first answer of `ask` that is true; says how long it took."""
-    begin = time.monotonic()
-    while not (answer := ask()):
-        assert time.monotonic() - begin < seconds, f"never within {seconds} s: {what}"
-        time.sleep(0.1)
-    say(f"{what}: {time.monotonic() - begin:.1f} s")
+    answer, took = started.until(what, ask, seconds, 0.1)
+    say(f"{what}: {took:.1f} s")
     return answer
 
 
@@ -60,12 +55,11 @@ def deployment(class_name, replicas):
                 "template": {"metadata": {"labels": {"of": "five"}}, "spec": machine("", class_name)["spec"]}}}
 
 
-class Place:
+class Place(Started):
     """One folder with an API server, the core, the driver, Cluster API's core and two of its providers."""
 
     def __init__(self, ostler, binaries, folder):
-        self.folder, self.running = Path(folder), {}
-        self.kubeconfig = str(self.folder / "up" / "kubeconfig")
+        super().__init__(folder)
         # It writes down its process, so that exactly that one is killed.
         driver = self.folder / "driver.sh"
         driver.write_text(f"#!/bin/sh\necho $$ > {folder}/driver.pid\nCAPI_KUBECONFIG={self.kubeconfig} exec {binaries}/capi\n")
@@ -82,14 +76,13 @@ class Place:
         self.commands["up"] = [
             ostler, "up", "--no-live", "--data-dir", str(self.folder / "up"), "--target", "none", "--api-listen", self.api,
             "--drivers-listen", self.drivers, "--autoscaler-listen", free_address(), "--driver", f"capi.ostler.dev={driver}"]
-        self.start("up")
-        until("API server", lambda: Path(self.kubeconfig).exists() and self.kubectl("get", DEPLOYMENT, check=False) is not None)
+        self.launch("up")
+        until("API server", self.serves)
 
-    def start(self, *names):
+    def launch(self, *names):
         for name in names:
-            log = open(self.folder / f"{name}.log", "a")
             env = {**os.environ, "POD_IP": "127.0.0.1", "POD_NAMESPACE": "default"}
-            self.running[name] = subprocess.Popen(self.commands[name], stdout=log, stderr=log, env=env, start_new_session=True)
+            self.start(name, self.commands[name], env=env, start_new_session=True)
 
     def kill(self, *names):
         """SIGKILL, and another process in its place; `up` starts the driver again by itself."""
@@ -98,9 +91,17 @@ class Place:
                 self.running[name].kill()
                 self.running[name].wait()
             else:
-                os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGKILL)
-        self.start(*(name for name in names if name in self.running))
+                until(f"a process of {name}", lambda: self.end_by_number(name))
+        self.launch(*(name for name in names if name in self.running))
         say(f"SIGKILL of {', '.join(names)}")
+
+    def end_by_number(self, name):
+        """False: the process that wrote its number has gone, and the next one has not begun."""
+        try:
+            os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGKILL)
+        except (ProcessLookupError, ValueError):
+            return False
+        return True
 
     def instead(self, *flags):
         """`up` with other flags, in the place of the one that runs; without flags as at first."""
@@ -109,9 +110,9 @@ class Place:
         first = self.commands["up"]
         cut = first.index("--driver")
         self.commands["up"] = [*first[:cut], *flags] if flags else first
-        self.start("up")
+        self.launch("up")
         self.commands["up"] = first
-        until("API server", lambda: self.kubectl("get", DEPLOYMENT, check=False) is not None)
+        until("API server", self.serves)
 
     def check(self):
         """What `ostler migrate check` reports."""
@@ -119,24 +120,6 @@ class Place:
                    "--driver", self.commands["up"][-1]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
-
-    def end(self):
-        for process in reversed(self.running.values()):
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-    def kubectl(self, *arguments, check=True, given=None):
-        """What kubectl says, or None."""
-        command = ["kubectl", "--kubeconfig", self.kubeconfig, *arguments]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-        assert not check or done.returncode == 0, done.stderr
-        return done.stdout if done.returncode == 0 else None
-
-    def apply(self, *objects):
-        self.kubectl("apply", "-f", "-", given="\n---\n".join(map(json.dumps, objects)))
 
     def get(self, kind, name):
         return json.loads(self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found") or "null")
@@ -175,9 +158,10 @@ class Run:
         self.place = place
 
     def said(self, name):
-        """What the status of a Machine says."""
-        found = self.place.get(OURS, name) or {}
-        return found.get("status", {}).get("lastOperation", {}).get("description", "")
+        """What the status of a Machine says. A failure is in its conditions also while the driver tries again."""
+        status = (self.place.get(OURS, name) or {}).get("status", {})
+        texts = [it.get("message", "") for it in status.get("conditions", [])]
+        return " ".join([status.get("lastOperation", {}).get("description", ""), *texts])
 
     def says(self, name, *words, seconds=60):
         until(f"{name} says {' … '.join(words)!r}", lambda: all(word in self.said(name) for word in words), seconds)
@@ -203,7 +187,7 @@ class Run:
         self.says("early", "does not serve")
         self.place.kinds("docker")
         self.place.kubectl("apply", "-f", "-", given=objects)
-        self.place.start("docker")
+        self.place.launch("docker")
         until("early runs", lambda: self.phase("early") == "Available", 180)
         self.is_gone("early")
 
@@ -311,7 +295,7 @@ class Run:
                           "stringData": {"server": f"https://{self.place.api}", "namespace": "default",
                                          "token": self.place.kubectl("create", "token", "little").strip()}})
         self.place.apply(class_("little", template("DevMachineTemplate", "workers"), "little"), machine("little", "little"))
-        self.says("little", "forbidden", 'cannot get resource "machines"')
+        self.says("little", "forbidden", 'cannot list resource "machines"')
         version = self.place.get(OURS, "little")["metadata"]["resourceVersion"]
         time.sleep(10)
         assert self.place.get(OURS, "little")["metadata"]["resourceVersion"] == version, "it was tried again within 10 s"
@@ -347,7 +331,7 @@ class Run:
         self.place.patch("kubeadmconfig", name, {"metadata": {"finalizers": ["example.com/backup"]}})
         self.place.kubectl("delete", "machinesets.machine.sapcloud.io", "copies", "--wait=false")
         until("the copy is held", lambda: copies() == {name})
-        # A Machine that had no instance does not wait for its copy, which goes with the finalizer.
+        until("its Machine says by whom", lambda: "example.com/backup" in json.dumps(self.place.get(OURS, name)["status"]["waitingFor"]))
         self.place.patch("kubeadmconfig", name, {"metadata": {"finalizers": []}})
         until("copies are gone", lambda: self.counts(0))
 
@@ -398,7 +382,7 @@ def build(binaries):
     binaries.mkdir(parents=True, exist_ok=True)
     if not (binaries / "go.mod").exists():
         run("go", "mod", "init", "real")
-        run("go", "get", f"{MODULE}@{VERSION}", f"{MODULE}/test@{VERSION}")
+        run("go", "get", *(f"{it}@{VERSION}" for it in (MODULE, f"{MODULE}/api", f"{MODULE}/test")))
     run("go", "build", "-mod=mod", "-o", "./", *PROGRAMS.values())
     run("go", "build", "-o", binaries / "capi", ".", cwd=HERE.parent.parent / "sdk/go/capi")
 
@@ -418,7 +402,7 @@ def main():
     try:
         for name in ("core", "kubeadm"):
             place.kinds(name)
-        place.start("core", "kubeadm")
+        place.launch("core", "kubeadm")
         place.kubectl("create", "secret", "generic", "capi")
         for name in given.scenario or scenarios:
             try:
