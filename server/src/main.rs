@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 /// Memory allocated by one thread is freed by another, for which the C library's allocator takes a lock. With mimalloc
-/// the programs take 30 % less CPU (docs/BENCHMARKS.md).
+/// the programs take 30 % less CPU (BENCHMARKS.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

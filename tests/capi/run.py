@@ -1,4 +1,4 @@
-"""Runs Cluster API, unmodified, on `ostler up`, with Machines of sdk/go/capi. See sdk/go/capi/README.md."""
+"""Runs Cluster API, unmodified, on `ostler up`, with Machines of sdk/go/capi. See docs/cluster-api.md."""
 
 import argparse, base64, json, os, signal, ssl, subprocess, sys, tempfile, time, urllib.request
 from datetime import datetime
