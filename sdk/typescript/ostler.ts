@@ -9,6 +9,7 @@ import type { ServiceDefinition, StatusObject, UntypedServiceImplementation } fr
 import { fromJSON, loadSync } from "@grpc/proto-loader";
 import type { MessageTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
+import { described } from "./reflection.js";
 
 const PACKAGE = "ostler.driver.v1alpha1";
 const PAGE = 500; // records in one message of a list
@@ -150,7 +151,7 @@ export function serve(driver: Driver, provider: string, version: string, info: o
   rmSync(path, { force: true });
   const server = new Server();
   server.addService(contract[`${PACKAGE}.MachineDriverService`] as ServiceDefinition, service);
-  new ReflectionService(contract).addToServer(server);
+  new ReflectionService(described(contract)).addToServer(server);
   const umask = process.umask(0o117); // for the socket alone
   server.bindAsync(`unix:${path}`, ServerCredentials.createInsecure(), (error) => {
     if (error) throw error;

@@ -32,7 +32,7 @@ def changed(changes, read):
 
 
 def plant(changes, here):
-    for name in ("driver.ts", "ostler.ts", "cloud.ts", "package.json", "tsconfig.json"):
+    for name in ("driver.ts", "ostler.ts", "cloud.ts", "reflection.ts", "package.json", "tsconfig.json"):
         shutil.copy(SDK / name, here / name)
     (here / "node_modules").symlink_to(SDK / "node_modules")
     (here / "proto").symlink_to(Path(__file__).parents[2] / "proto")

@@ -117,8 +117,6 @@ impl Sdk {
     /// Calls the driver on its socket, as an author does by hand.
     fn answers_by_hand(&self) {
         const SERVICE: &str = "ostler.driver.v1alpha1.MachineDriverService";
-        const CONTRACT: [&str; 2] =
-            ["-import-path=proto", "-proto=ostler/driver/v1alpha1/machine_driver.proto"];
         const CREATE: &str = r#"{"context": {"operation_id": "ID", "cluster_id": "c", "target": {"uid": "u", "name": "m"},
             "timeout": "600s", "secret": {"apiKey": "a2V5"}, "machine_class": {"provider_spec_json":
             "{\"size\": \"small\", \"image\": \"linux\", \"bootSeconds\": 600}"}}}"#;
@@ -136,9 +134,7 @@ impl Sdk {
         let address = format!("unix:{}", socket.display());
         let command = |args: &[&str]| {
             let mut command = Command::new(&grpcurl);
-            // The reflection of TypeScript lacks the well-known types.
-            let contract = CONTRACT.iter().filter(|_| self.name == "typescript");
-            command.current_dir(tools::root()).arg("-plaintext").args(contract).args(args);
+            command.arg("-plaintext").args(args);
             command
         };
         let call =

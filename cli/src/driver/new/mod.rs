@@ -63,7 +63,7 @@ const PYTHON: [Files; 4] = [
 ];
 
 const TYPESCRIPT: [Files; 4] = [
-    files!("sdk/typescript/" => "": "cloud.ts", "driver.ts", "ostler.ts", "package.json", "package-lock.json", "tsconfig.json"),
+    files!("sdk/typescript/" => "": "cloud.ts", "driver.ts", "ostler.ts", "package.json", "package-lock.json", "reflection.ts", "tsconfig.json"),
     files!("sdk/typescript/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
     files!("sdk/typescript/sanity/" => "sanity/":
         "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
