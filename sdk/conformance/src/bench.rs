@@ -259,7 +259,7 @@ impl Bench {
     pub(crate) fn machine_of(&self, class: &ObjectRevision) -> Machine {
         let uid = Uuid::new_v4().to_string();
         let given = self.options().secret.as_ref().and_then(|secret| secret.user_data.clone());
-        let own = || format!("#cloud-config\n# {}\n", user_data_mark(&uid)).into_bytes();
+        let own = || user_data_of(&uid);
         Machine {
             name: format!("{}-{}-{}", self.options().name_prefix, self.tag, self.number()),
             cluster_id: self.cluster_id.clone(),
@@ -467,6 +467,11 @@ impl Bench {
         }
         Ok(left.into_iter().collect())
     }
+}
+
+/// User data of a machine, with its mark.
+pub(crate) fn user_data_of(uid: &str) -> Vec<u8> {
+    format!("#cloud-config\n# {}\n", user_data_mark(uid)).into_bytes()
 }
 
 /// Stands in the user data of a machine and must be seen nowhere else.

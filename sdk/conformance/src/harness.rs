@@ -22,6 +22,8 @@ use crate::proxy::Proxy;
 
 /// For a driver to start and dial in.
 const DIAL_IN: Duration = Duration::from_secs(40);
+/// Several drivers may start at once, each so much slower than the first one of the run.
+const SLOWER: u32 = 20;
 /// For an answer to Welcome.
 const READY: Duration = Duration::from_secs(10);
 /// For a Hello on a new stream.
@@ -228,6 +230,11 @@ impl Harness {
         }
     }
 
+    /// A limit for a driver that starts. On a busy computer the first start tells more than any fixed time.
+    fn patience(&self, limit: Duration) -> Duration {
+        self.setup.options.scaled(limit).max(self.setup.marks.first_start() * SLOWER)
+    }
+
     /// The next stream that says Hello; the driver is started if need be.
     pub(crate) async fn arrival(&self) -> Outcome<Arc<Session>> {
         self.arrival_within(DIAL_IN).await
@@ -237,7 +244,7 @@ impl Harness {
     pub(crate) async fn arrival_within(&self, limit: Duration) -> Outcome<Arc<Session>> {
         self.driver()?;
         let core = self.core();
-        let limit = self.setup.options.scaled(limit);
+        let limit = self.patience(limit);
         let gone = async {
             loop {
                 if let Some(how) = self.exited() {
@@ -277,7 +284,7 @@ impl Harness {
             _ => None,
         });
         let expected = "DriverState READY with max_in_flight above 0 after Welcome";
-        let limit = self.setup.options.scaled(READY);
+        let limit = self.patience(READY);
         let ready = within(limit, expected, ready).await?;
         ready.map_err(|how| failed(expected, format_args!("the session ended: {how}")))
     }

@@ -51,6 +51,7 @@ pub(crate) struct Observation {
 pub(crate) struct Marks {
     deleting: Mutex<Duration>,
     listing: Mutex<bool>,
+    first_start: Mutex<Duration>,
 }
 
 impl Marks {
@@ -61,6 +62,15 @@ impl Marks {
 
     pub(crate) fn not_deleted_for(&self, time: Duration) {
         *self.deleting.lock() += time;
+    }
+
+    /// How long the driver took to start for the first time: this computer has as much to do later.
+    pub(crate) fn first_start(&self) -> Duration {
+        *self.first_start.lock()
+    }
+
+    pub(crate) fn started_in(&self, time: Duration) {
+        *self.first_start.lock() = time;
     }
 
     /// Whether a list never showed what it was waited for.

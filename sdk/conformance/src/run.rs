@@ -29,6 +29,8 @@ use crate::verdict::{CheckResult, Finding, Verdict};
 
 /// The limit of one check, with all its waits.
 const CHECK: Duration = Duration::from_mins(4);
+/// And as long as so many starts of the driver.
+const STARTS: u32 = 30;
 /// And so much longer for each instance of `--many`, if the check makes them.
 const EACH: Duration = Duration::from_secs(1);
 /// And so much for a check of the cloud's faults: two operations, each of at most 60 cases of 15 seconds.
@@ -174,7 +176,9 @@ pub(crate) fn setup(
 
 /// Starts the driver and hears who it is.
 pub(crate) async fn first_hello(harness: &Harness) -> Result<Hello, RunError> {
+    let began = Instant::now();
     let session = harness.session().await.map_err(|not_passed| unanswered(harness, not_passed))?;
+    harness.setup.marks.started_in(began.elapsed());
     Ok(session.hello.clone())
 }
 
@@ -308,7 +312,8 @@ impl Runner {
         let many = if check.gates.contains(&Gate::Many) { self.setup.options.many } else { 0 };
         let many = EACH * u32::try_from(many).unwrap_or(u32::MAX);
         let faults = if check.needs == Needs::Faults { FAULTS } else { Duration::ZERO };
-        let limit = self.setup.options.scaled(CHECK + many + faults);
+        let limit = self.setup.options.scaled(CHECK + many + faults)
+            + self.setup.marks.first_start() * STARTS;
         let acting = AssertUnwindSafe((check.run)(bench)).catch_unwind();
         tokio::select! {
             ended = tokio::time::timeout(limit, acting) => match ended {

@@ -1,6 +1,6 @@
 //! Instances older than their machine, and the tags for adoption.
 
-use ostler_proto::v1alpha1::MachineErrorCode;
+use ostler_proto::v1alpha1::{MachineErrorCode, MachineShape};
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
@@ -39,13 +39,17 @@ pub(super) async fn zone(bench: &Bench) -> Outcome {
     }
     let driver = bench.connect().await?;
     for zone in zones.iter().take(2) {
-        let made = driver.ask(bench.machine().create_in(zone)).await?.machine()?;
-        let came = probe.instance(&made.provider_id).await?.zone;
-        ensure(
-            came == *zone,
-            format_args!("{} in zone {zone}", made.provider_id),
-            format_args!("zone {came:?}"),
-        )?;
+        let mut content = bench.options().class.content.clone();
+        content.shape = Some(MachineShape { zone: zone.clone(), ..content.shape.unwrap_or_default() });
+        let secret = bench.options().secret.as_ref().map(|it| it.data.clone());
+        let class = bench.publish("zone", &content, secret);
+        let of_class = bench.machine_of(&class).create();
+        for (whose, create) in [("Machine", bench.machine().create_in(zone)), ("class", of_class)] {
+            let made = driver.ask(create).await?.machine()?;
+            let came = probe.instance(&made.provider_id).await?.zone;
+            let expected = format!("{} in zone {zone} of its {whose}", made.provider_id);
+            ensure(came == *zone, expected, format_args!("zone {came:?}"))?;
+        }
     }
     Ok(())
 }
@@ -105,10 +109,11 @@ pub(super) async fn only_unclaimed(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let one = bench.machine();
     let made = driver.create(&one).await?;
+    let theirs = format!("{}-other", one.cluster_id);
     for (what, namesake) in [
         ("another UID", one.restored()),
         ("another UID, and adoption by name", one.restored().adopting_by_name()),
-        ("another cluster", one.restored().of_cluster(&format!("{}-other", one.cluster_id))),
+        ("another cluster", one.restored().of_cluster(&theirs)),
     ] {
         bench.step(format_args!("a machine of the same name: {what}"));
         let new = driver.create(&namesake).await?;
@@ -118,6 +123,12 @@ pub(super) async fn only_unclaimed(bench: &Bench) -> Outcome {
             format_args!("{}, which is that of another machine", new.provider_id),
         )?;
     }
+    bench.step("a cluster that came from the same backup has the same UID");
+    let namesake = one.of_cluster(&theirs);
+    driver.ask(namesake.status("")).await?.error_of(&[MachineErrorCode::NotFound])?;
+    bench.step("a machine of another name that is given its provider id");
+    let answer = driver.ask(bench.machine().create_known(&made.provider_id)).await?;
+    answer.not_ours(&made.provider_id)?;
     driver.has_one(&one).await.map(drop)
 }
 

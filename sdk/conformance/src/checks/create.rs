@@ -1,5 +1,7 @@
 //! CreateMachine.
 
+use std::time::Duration;
+
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, MachineErrorCode, Operation};
 
@@ -11,7 +13,7 @@ use crate::by_name;
 use crate::check::{Gate, checks};
 use crate::driver::{ACCEPT, Driver, speaks_of};
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, same};
+use crate::outcome::{Outcome, ensure, failed, not_offered, same, skipped};
 
 const MANUAL: &str = "operation.proto, CreateMachineRequest";
 const IDENTITY: &str = "driver.proto, \"Identity\" and \"Idempotency\"";
@@ -77,6 +79,9 @@ checks! {
     "create/killed-early" => super::interrupted::killed_early, Must, Process, [Gate::Creates], IDENTITY;
         does: "leaves no instance without identity, however early it dies, and makes no second one",
         why: "an instance without tags cannot be found: it is made again, and the first one is paid for until a person wonders";
+    "create/beside-others" => beside_others, Must, Session, [Gate::Creates], "machine_driver.proto, GetInfoResponse.max_in_flight";
+        does: "answers for others while an instance is made, if it takes more than one operation at a time",
+        why: "the core sends as much as the driver takes: all machines of the provider wait for one that boots";
     "create/cancel" => super::interrupted::cancel, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::Cancel)], "session.proto, OperationCancel";
         does: "completes a cancelled create within 30 s, and says truthfully what is left of it",
         why: "the core deletes a machine only once its create ended, and by what that said";
@@ -177,6 +182,31 @@ async fn parallel_same_target(bench: &Bench) -> Outcome {
         same_instance(made, &found)?;
     }
     driver.has_one(&machine).await.map(drop)
+}
+
+async fn beside_others(bench: &Bench) -> Outcome {
+    const TRIES: usize = 5;
+    const SLOW: Duration = Duration::from_secs(1);
+    let driver = bench.connect().await?;
+    if driver.session.hello.max_in_flight < 2 {
+        return Err(not_offered("the driver takes one operation at a time"));
+    }
+    for _ in 0..TRIES {
+        let asked = driver.start(bench.slow_machine().create())?;
+        asked.under_way().await?;
+        driver.list().await?;
+        let listed = asked.sent.elapsed();
+        let made = asked.settled().await?;
+        made.machine()?;
+        // The list of a driver that waits for the end of the create comes with it.
+        if listed < made.took * 3 / 4 {
+            return Ok(());
+        }
+        if made.took < SLOW {
+            return Err(skipped("no instance takes a second: --slow-class names a class for that"));
+        }
+    }
+    Err(failed("a list while an instance is made", format_args!("none before its end, {TRIES} times")))
 }
 
 async fn incompatible(bench: &Bench) -> Outcome {

@@ -55,6 +55,7 @@ async fn basic(bench: &Bench) -> Outcome {
     let (doomed, bystander) = (bench.machine(), bench.machine());
     let made = driver.create(&doomed).await?;
     let other = driver.create(&bystander).await?;
+    same_instance(&made, &driver.status(&doomed).await?)?;
     driver.ask(doomed.delete(&made.provider_id)).await?.result()?;
     let answer = driver.ask(doomed.status(&made.provider_id)).await?;
     answer.error_of(&[MachineErrorCode::NotFound])?;
@@ -108,7 +109,10 @@ async fn says_which(bench: &Bench) -> Outcome {
     let delete = machine.delete(&made.provider_id);
     driver.ask(again(&delete)).await?.deletion(DeletionOutcome::Deleted)?;
     driver.ask(again(&delete)).await?.deletion(DeletionOutcome::WasAbsent)?;
-    driver.ask(bench.machine().delete("")).await?.deletion(DeletionOutcome::WasAbsent).map(drop)
+    driver.ask(bench.machine().delete("")).await?.deletion(DeletionOutcome::WasAbsent)?;
+    bench.step("made it once more");
+    driver.create(&machine).await?;
+    driver.ask(machine.delete("")).await?.deletion(DeletionOutcome::Deleted).map(drop)
 }
 
 async fn by_uid(bench: &Bench) -> Outcome {
@@ -142,12 +146,19 @@ async fn foreign_cluster(bench: &Bench) -> Outcome {
     let other = bench.machine();
     let foreign = driver.create(&theirs).await?;
     let neighbour = driver.create(&other).await?;
+    let parts = async || -> usize {
+        let Ok(probe) = bench.probe() else { return 0 };
+        probe.resources_of(&theirs.uid).await.map_or(0, |it| it.len())
+    };
+    let before = parts().await;
     bench.step("asks to delete a machine without instance, by the ids of others");
     driver.ask(ours.delete(&foreign.provider_id)).await?.result()?;
     driver.ask(ours.delete(&neighbour.provider_id)).await?.result()?;
     // Same name and UID, but of our cluster.
     let namesake = theirs.of_cluster(bench.cluster_id());
     driver.ask(namesake.delete(&foreign.provider_id)).await?.result()?;
+    let left = parts().await;
+    ensure(left == before, format_args!("{before} parts of the other cluster"), left)?;
     let left = driver.status(&theirs).await?;
     same_instance(&foreign, &left)?;
     let left = driver.status(&other).await?;

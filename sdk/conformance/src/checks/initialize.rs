@@ -91,10 +91,14 @@ async fn once(bench: &Bench) -> Outcome {
     const TRIES: usize = 5;
     let probe = bench.probe()?;
     let driver = bench.connect().await?;
-    let (machine, made) = raw(bench, &driver).await?;
-    let initialize = machine.initialize(&made.provider_id);
-    driver.ask(initialize.clone()).await?.machine()?;
     for _ in 0..TRIES {
+        let machine = bench.machine();
+        let made = driver.create(&machine).await?;
+        let initialize = machine.initialize(&made.provider_id);
+        // What needs none, as it said, changes nothing the first time either.
+        if made.initialized == Some(false) {
+            driver.ask(initialize.clone()).await?.machine()?;
+        }
         let asked = Instant::now();
         let before = probe.journal_length().await?;
         driver.ask(again(&initialize)).await?.machine()?;
@@ -109,7 +113,7 @@ async fn once(bench: &Bench) -> Outcome {
             return Ok(());
         }
     }
-    let expected = "a cloud that does not change when it is initialized again";
+    let expected = "a cloud that does not change when an instance is initialized that is so already";
     Err(failed(expected, format_args!("a change each of {TRIES} times")))
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
             all_tagged(&driver, probe, &before).await?;
         }
         let driver = bench.reconnected().await?;
-        found_or_absent(&driver, &machine).await?;
+        found_if_there(&driver, &machine).await?;
         machines.push(machine);
     }
     let driver = bench.connect().await?;
@@ -128,11 +128,19 @@ pub(super) async fn untagged(driver: &Driver<'_>) -> BTreeSet<String> {
     bare.chain(untagged_parts(&probe).await).collect()
 }
 
-/// The status is a result or NOT_FOUND.
-async fn found_or_absent(driver: &Driver<'_>, machine: &Machine) -> Outcome {
+/// Status and list show what is there, also while it boots; else the status is NOT_FOUND.
+async fn found_if_there(driver: &Driver<'_>, machine: &Machine) -> Outcome {
+    let seen = match driver.bench.probe() {
+        Ok(probe) => probe.instances_of(machine).await?.len(),
+        Err(_) => 0,
+    };
+    if seen > 0 {
+        driver.has_one(machine).await?;
+    }
     let answer = driver.ask(machine.status("")).await?;
     match answer.machine() {
         Ok(_) => Ok(()),
+        Err(failed) if seen > 0 => Err(failed),
         Err(_) => answer.error_of(&[MachineErrorCode::NotFound]).map(drop),
     }
 }
@@ -143,6 +151,7 @@ pub(super) async fn cancel(bench: &Bench) -> Outcome {
     model.machine()?;
     for percent in [10, 50, 90] {
         let machine = bench.slow_machine();
+        let other = driver.start(bench.slow_machine().create())?;
         let asked = driver.start(machine.create())?;
         asked.accepted().await?;
         tokio::time::sleep(model.took * percent / 100).await;
@@ -155,6 +164,7 @@ pub(super) async fn cancel(bench: &Bench) -> Outcome {
         truthful(&driver, &machine, &answer).await?;
         driver.delete(&machine).await?;
         driver.has_none(&machine).await?;
+        other.settled().await?.machine()?;
     }
     Ok(())
 }

@@ -75,6 +75,13 @@ async fn exact(bench: &Bench) -> Outcome {
         format_args!("provider ids of which none equals another by {}", compares.as_str_name()),
         format_args!("{:?}", found.iter().map(|it| &it.provider_id).collect::<Vec<_>>()),
     )?;
+    if let Some(hot) = &bench.options().hot_class {
+        bench.step("lists with --hot-class, of which no instance is yet");
+        let class = bench.published("hot", hot);
+        let all = driver.list_of(&class, bench.cluster_id()).await?;
+        let got = uids(all.iter().filter(|it| bench.counts(it)));
+        ensure(got == wanted, "the same, whatever the class says", format_args!("{got:?}"))?;
+    }
     for machine in &machines {
         driver.delete(machine).await?;
     }
@@ -133,6 +140,9 @@ async fn parts(bench: &Bench) -> Outcome {
             format_args!("in `parts` what a create left that broke off after change {changes}"),
             "no part of its UID",
         )?;
+        let theirs = machine.of_cluster(&format!("{}-other", bench.cluster_id()));
+        let foreign = of(&driver.ask(theirs.list()).await?.parts()?, &machine.uid);
+        ensure(!foreign, "no part of another cluster", "one")?;
         driver.ask(machine.delete("")).await?.result()?;
         let left = probe.resources_of(&machine.uid).await?.len();
         ensure(left == 0, "nothing of it left once it is deleted by its UID", left)?;

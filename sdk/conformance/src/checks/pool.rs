@@ -13,7 +13,7 @@ use proto::{
 };
 
 use self::stage::{
-    deleted, has, middle, named_not_ours, settled, size_is, stage, succeeded, without,
+    counted, deleted, has, middle, named_not_ours, settled, size_is, stage, succeeded, without,
 };
 use super::not_ours::is_unlisted;
 use super::unanswered::{self, AWAY, DENIED};
@@ -155,7 +155,13 @@ async fn create(bench: &Bench) -> Outcome {
     let listed = driver.ask(pool.list()).await?.pools()?;
     ensure(listed.len() == 1, "one group in the list", listed.len())?;
     has(&driver, &pool, &ids).await?;
-    succeeded(&driver, &pool).await
+    succeeded(&driver, &pool).await?;
+    bench.step("a group whose instances take their time");
+    let slow = Pool { class: bench.slow_class(), ..bench.pool() };
+    driver.ask(slow.create(1)).await?.pool()?;
+    let group = counted(&driver, &slow).await?;
+    let (current, told) = (group.pool.current, group.machines.len());
+    ensure(told > 0, "all instances of a group, whatever their state", format_args!("{told} of {current}"))
 }
 
 async fn status(bench: &Bench) -> Outcome {

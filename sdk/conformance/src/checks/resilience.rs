@@ -219,7 +219,10 @@ async fn crash_mid_create(bench: &Bench) -> Outcome {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         bench.step(format_args!("killed the driver {wait} ms after it accepted"));
         bench.harness.forget_process();
+        let before = driver.session.hello.instance_id.clone();
         let driver = bench.reconnected().await?;
+        let now = &driver.session.hello.instance_id;
+        ensure(*now != before, "a boot_id (instance_id) of its own for each start", now)?;
         let answer = driver.ask(machine.status("")).await?;
         let before = answer.machine().ok();
         if before.is_none() {

@@ -6,14 +6,15 @@ use ostler_proto::v1alpha1 as proto;
 use proto::operation_completed::Outcome as Completed;
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
-use proto::{MachineErrorCode, ObjectRevision};
+use proto::{MachineErrorCode, ObjectRevision, OperationKind};
 
-use crate::bench::{Bench, user_data_mark};
+use crate::bench::{Bench, user_data_mark, user_data_of};
 use crate::check::{Gate, checks};
 use crate::core::library::{CallKind, SecretData};
 use crate::driver::Driver;
 use crate::machine::list;
 use crate::outcome::{Outcome, ensure, failed, not_offered, skipped};
+use crate::pool::Pool;
 
 const GET_SECRET: &str = "driver.proto, GetSecret";
 const GET_CLASS: &str = "driver.proto, GetMachineClass";
@@ -82,14 +83,35 @@ async fn scope(bench: &Bench) -> Outcome {
     Ok(())
 }
 
+/// Bytes as languages print them: `[107, 101]`, `[107 101]`, `<Buffer 6b 65>`; not all, since a long text is cut.
+fn printed(what: &str, value: &[u8]) -> Vec<(String, String)> {
+    let some = value.get(..TELLING).unwrap_or(value);
+    let joined = |form: fn(&u8) -> String, between: &str| {
+        (format!("{what}, byte by byte"), some.iter().map(form).collect::<Vec<_>>().join(between))
+    };
+    let decimal: fn(&u8) -> String = ToString::to_string;
+    vec![
+        joined(decimal, ", "),
+        joined(decimal, ","),
+        joined(decimal, " "),
+        joined(|it| format!("{it:02x}"), " "),
+    ]
+}
+
 /// What must not be seen anywhere.
 pub(super) fn canaries(secrets: &[&SecretData], uid: &str) -> Vec<(String, String)> {
-    let mut canaries = vec![("user data".to_owned(), user_data_mark(uid))];
+    let mark = user_data_mark(uid);
+    let mut canaries = printed("user data", mark.as_bytes());
+    // Of `user_data_of`: the mark begins within a group of base64, and ends within another.
+    let encoded = STANDARD.encode(user_data_of(uid));
+    canaries.push(("user data, as base64".to_owned(), encoded.chars().skip(24).take(48).collect()));
+    canaries.push(("user data".to_owned(), mark));
     for (key, value) in secrets.iter().flat_map(|data| data.iter()) {
         if value.len() < TELLING {
             continue;
         }
         canaries.push((format!("{key}, as base64"), STANDARD.encode(value)));
+        canaries.extend(printed(key, value));
         if let Ok(text) = String::from_utf8(value.clone()) {
             // Of a text of many lines one line is enough.
             let line = text.lines().max_by_key(|line| line.len()).unwrap_or_default();
@@ -109,7 +131,7 @@ async fn not_in_output(bench: &Bench) -> Outcome {
     let class = bench.publish("canary", &options.class.content, Some(good.clone()));
     let driver = bench.connect().await?;
     let mut machine = bench.machine_of(&class);
-    machine.user_data = Some(format!("#cloud-config\n# {}\n", user_data_mark(&machine.uid)).into());
+    machine.user_data = Some(user_data_of(&machine.uid));
     let made = driver.create(&machine).await?;
     driver.ask(machine.status(&made.provider_id)).await?.machine()?;
     let mut secrets = vec![&good];
@@ -120,9 +142,17 @@ async fn not_in_output(bench: &Bench) -> Outcome {
         secrets.push(&bad.data);
     }
     driver.ask(machine.delete(&made.provider_id)).await?.result()?;
+    if driver.offers(OperationKind::CreatePool) {
+        let user_data = user_data_of(&machine.uid);
+        driver.ask(Pool { user_data, ..bench.pool() }.create(1)).await?.pool()?;
+    }
     bench.step("ended the driver, and read what it printed");
     bench.harness.process()?.terminate();
     bench.harness.process()?.exit(bench.scaled(std::time::Duration::from_secs(20))).await;
+    // The adapter and the SDK say so.
+    if let Some(line) = bench.harness.output.find("was not saved") {
+        return Err(failed("a checkpoint without secrets, of 4 KiB at most", line));
+    }
     for (what, canary) in canaries(&secrets, &machine.uid) {
         if let Some(line) = bench.harness.output.find(&canary) {
             let line = line.replace(&canary, "<the secret>");
@@ -142,7 +172,7 @@ async fn not_in_tags(bench: &Bench) -> Outcome {
     let probe = bench.probe()?;
     let driver = bench.connect().await?;
     let machine = bench.machine();
-    let user_data = format!("#cloud-config\n# {}\n", user_data_mark(&machine.uid)).into_bytes();
+    let user_data = user_data_of(&machine.uid);
     let encoded = STANDARD.encode(&user_data).chars().take(KEPT).collect();
     let made = driver.create(&machine.with_user_data(user_data)).await?;
     let mut tags = vec![probe.instance(&made.provider_id).await?.tags];

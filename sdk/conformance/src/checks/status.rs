@@ -1,7 +1,7 @@
 //! GetMachineStatus.
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DriverCapability, MachineErrorCode, Operation};
+use proto::{DriverCapability, MachineErrorCode, MachinePowerState, Operation};
 
 use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::{same_instance, shown};
@@ -37,6 +37,9 @@ checks! {
     "status/after-create" => after_create, Must, Session, [Gate::Creates], MANUAL;
         does: "tells of an instance what CreateMachine told, at the latest two minutes later",
         why: "the core takes the status for the truth: if it differs, machines lose their Node or are made again";
+    "status/removed" => removed, Must, Session, [Gate::Creates, Gate::Probe], MANUAL;
+        does: "knows at once that an instance is gone which somebody else ended, and makes a new one when it is asked to",
+        why: "a driver that tells what it remembers keeps a machine whose instance is gone, and nobody makes it anew";
     "status/pure" => pure, Must, Session, [Gate::Creates], MANUAL;
         does: "changes nothing when it is asked for a status, however often",
         why: "the core asks often and repeats at will; a hidden repair or initialization happens behind its back";
@@ -82,6 +85,8 @@ async fn same_message(bench: &Bench) -> Outcome {
     if bench.options().no_create {
         return Ok(());
     }
+    let other = driver.create(&bench.machine()).await?;
+    alike(&driver, bench.machine().status(&other.provider_id)).await?;
     if let Some(bad) = &bench.options().bad_class {
         alike(&driver, bench.machine_of(&bench.published("bad", bad)).create()).await?;
     }
@@ -142,11 +147,32 @@ async fn after_create(bench: &Bench) -> Outcome {
     let expected = format!("machine_name {:?}, machine_uid {:?}", machine.name, machine.uid);
     let came = format!("{:?}, {:?}", found.machine_name, found.machine_uid);
     ensure(found.machine_name == machine.name && found.machine_uid == machine.uid, expected, came)?;
+    let off = [MachinePowerState::Stopped, MachinePowerState::Deleting];
+    let state = found.power_state();
+    ensure(!off.contains(&state), "power_state RUNNING, or PENDING before", state.as_str_name())?;
     ensure(
         made.node_name == found.node_name,
         format_args!("node_name {:?} as CreateMachine said", made.node_name),
         format_args!("{:?}", found.node_name),
     )
+}
+
+async fn removed(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    same_instance(&made, &driver.status(&machine).await?)?;
+    driver.has_one(&machine).await?;
+    probe.remove_instance(&made.provider_id).await?;
+    bench.step("--probe-cmd remove-instance");
+    for id in ["", &made.provider_id] {
+        driver.ask(machine.status(id)).await?.error_of(&[MachineErrorCode::NotFound])?;
+    }
+    driver.has_none(&machine).await?;
+    let new = driver.create(&machine).await?;
+    probe.instance(&new.provider_id).await?;
+    driver.has_one(&machine).await.map(drop)
 }
 
 /// Clouds may need a moment to show what they made.

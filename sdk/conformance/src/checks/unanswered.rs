@@ -66,11 +66,9 @@ pub(super) async fn ask(driver: &Driver<'_>, operation: Operation) -> Outcome<An
     driver.ask_once(in_time(operation, driver.bench.scaled(PATIENCE))).await
 }
 
-/// An error after which the core asks again: it does not take the machine for absent, wrong or failed.
-pub(super) fn goes_on(answer: &Answer) -> Outcome<OperationError> {
-    const EXPECTED: &str = "an error after which the core asks again, e.g. UNAVAILABLE";
-    let error = answer.error(EXPECTED)?;
-    let final_code = matches!(
+/// The machine is absent, wrong or failed, or its class is wrong.
+pub(super) fn is_final(error: &OperationError) -> bool {
+    let code = matches!(
         error.code(),
         MachineErrorCode::NotFound
             | MachineErrorCode::InvalidArgument
@@ -79,11 +77,18 @@ pub(super) fn goes_on(answer: &Answer) -> Outcome<OperationError> {
             | MachineErrorCode::DataLoss
             | MachineErrorCode::Unimplemented
     );
-    let final_word = matches!(
+    let word = matches!(
         error.acts_by(),
         MachineErrorReason::NotOurs | MachineErrorReason::NotHotUpdatable
     );
-    ensure(!final_code && !final_word, EXPECTED, shown(&error))?;
+    code || word
+}
+
+/// An error after which the core asks again: it does not take the machine for absent, wrong or failed.
+pub(super) fn goes_on(answer: &Answer) -> Outcome<OperationError> {
+    const EXPECTED: &str = "an error after which the core asks again, e.g. UNAVAILABLE";
+    let error = answer.error(EXPECTED)?;
+    ensure(!is_final(&error), EXPECTED, shown(&error))?;
     let wait = error.retry_after.and_then(|it| Duration::try_from(it).ok()).unwrap_or_default();
     // Libraries that know names alone have no other word for what they do not know.
     let defect = error.code() == MachineErrorCode::Internal && !answer.by_name;

@@ -1,6 +1,6 @@
 //! UpdateMachine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation_result::Response;
@@ -51,6 +51,9 @@ checks! {
     "update/foreign-tags-of-parts" => parts::foreign_tags_kept, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], MANUAL;
         does: "keeps tags that others put on network cards and disks",
         why: "backups find disks by tags that the class knows nothing of";
+    "update/in-place" => in_place, Capability, Session, [KIND, Gate::Creates, Gate::AltClass], "operation.proto, UpdateMachineRequest.last_applied_spec_json";
+        does: "does not refuse a change of what is fixed that is in the last applied spec already: the Node was updated in place",
+        why: "after an update in place no change would ever reach the machine again";
     "update/refused-whole" => refused_whole, Capability, Session, [KIND, Gate::Creates, Gate::AltClass], MANUAL;
         does: "refuses a change that cannot reach a running instance with NOT_HOT_UPDATABLE and its paths, and applies no part of it",
         why: "half a change is a state that was not asked for, and the core would count the machine as unchanged";
@@ -102,8 +105,14 @@ fn hot_spec(bench: &Bench) -> String {
 async fn hot(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let (machine, made, updated) = stage(bench, &driver).await?;
+    bench.step("asks for the instance with --hot-class, which it can be brought to");
+    same_instance(&made, &driver.create(&updated).await?)?;
     let done = applied(&driver, updated.update(&made.provider_id, good_spec(bench))).await?;
     done.something("applied_paths: those that differ in --hot-class")?;
+    let differ = differing(good_spec(bench), &hot_spec(bench));
+    let strange: Vec<_> = done.paths.iter().filter(|it| !differ.contains(first_of(it))).collect();
+    let expected = format!("applied_paths of what differs in --hot-class: {differ:?}");
+    ensure(strange.is_empty(), expected, format_args!("{strange:?}"))?;
     same_instance(&made, &driver.status(&machine).await?)?;
     looks_like_new(&driver, &updated, &made).await?;
     bench.step("an update of an instance that is not there");
@@ -202,6 +211,31 @@ fn mixed(bench: &Bench) -> Outcome<ObjectRevision> {
     let content = ClassContent { provider_spec_json, ..alt.content.clone() };
     let secret = options.secret.as_ref().map(|secret| secret.data.clone());
     Ok(bench.publish("mixed", &content, secret))
+}
+
+async fn in_place(bench: &Bench) -> Outcome {
+    let alt = bench.other_class("alt", bench.options().alt_class.as_ref())?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let last = bench.options().alt_class.as_ref().map(|it| it.content.provider_spec_json.as_str());
+    bench.step("updates to --alt-class, which is the last applied spec, too");
+    let update = machine.of_class(&alt).update(&made.provider_id, last.unwrap_or_default());
+    applied(&driver, update).await?;
+    same_instance(&made, &driver.has_one(&machine).await?)
+}
+
+/// The fields of a spec that another one has not, or not so.
+fn differing(one: &str, two: &str) -> BTreeSet<String> {
+    let read = |text| serde_json::from_str::<BTreeMap<String, Value>>(text).unwrap_or_default();
+    let (one, two) = (read(one), read(two));
+    let keys = one.keys().chain(two.keys());
+    keys.filter(|key| one.get(*key) != two.get(*key)).cloned().collect()
+}
+
+/// The field in which a path begins.
+fn first_of(path: &str) -> &str {
+    path.split(['.', '[', '/']).find(|it| !it.is_empty()).unwrap_or_default()
 }
 
 async fn refused_whole(bench: &Bench) -> Outcome {

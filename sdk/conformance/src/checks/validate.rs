@@ -21,7 +21,7 @@ checks! {
     "validate/classifies" => classifies, Capability, Session, [KIND], MANUAL;
         does: "tells good specs from bad ones, and changes that reach running instances from those that do not",
         why: "it is said before a machine is made, to the author of the class";
-    "validate/fixed-digest" => fixed_digest, Capability, Session, [KIND, Gate::HotClass, Gate::AltClass], MANUAL;
+    "validate/fixed-digest" => fixed_digest, Capability, Process, [KIND, Gate::HotClass, Gate::AltClass], MANUAL;
         does: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
         why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image";
     "validate/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [KIND, Gate::Probe], unanswered::MANUAL;
@@ -129,6 +129,11 @@ async fn fixed_digest(bench: &Bench) -> Outcome {
         format_args!("{digests:?}"),
     )?;
     let [good, hot, alt] = digests.as_slice() else { return Ok(()) };
+    bench.step("killed the driver");
+    bench.harness.forget_process();
+    let driver = bench.reconnected().await?;
+    let again = validate(&driver, spec(&options.class), None).await?.fixed_spec_sha256;
+    ensure(*good == again, format_args!("{good} after another start"), &again)?;
     ensure(good == hot, "the digest of --class for --hot-class", format_args!("{good} and {hot}"))?;
     ensure(good != alt, "another digest for --alt-class", format_args!("{alt} for both"))
 }

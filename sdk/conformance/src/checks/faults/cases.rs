@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 
 use crate::answer::{Answer, shown};
-use crate::checks::unanswered::goes_on;
+use crate::checks::unanswered::{goes_on, is_final};
 use crate::cloud::{ALL, Case, Fault, Faults, Seen};
 use crate::outcome::{Failure, NotPassed, Outcome, ensure, failed};
 
@@ -135,6 +135,10 @@ pub(super) fn judged(reads: bool, fault: Fault, answer: &Answer) -> Outcome<Oper
         let slow = [MachineErrorCode::ResourceExhausted, MachineErrorCode::Internal];
         let expected = "an error after which the core asks again within seconds, e.g. UNAVAILABLE";
         ensure(!slow.contains(&error.code()), expected, shown(&error))?;
+    }
+    if matches!(fault, Fault::Refused(403 | 429)) {
+        let expected = "an error that says nothing of class and instance: the cloud did not answer";
+        ensure(!is_final(&error), expected, shown(&error))?;
     }
     let wait = error.retry_after.and_then(|it| Duration::try_from(it).ok());
     if wait.is_some_and(|it| it > SOON) {

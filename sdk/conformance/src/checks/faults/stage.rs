@@ -145,6 +145,10 @@ impl<'a> Stage<'a> {
         } else {
             None
         };
+        if let (Verb::Initialize | Verb::Update, Some(error)) = (self.verb, &error) {
+            let absent = error.code() == MachineErrorCode::NotFound;
+            ensure(!absent, "an error other than NOT_FOUND: the instance is there", shown(error))?;
+        }
         let untouched = error.as_ref().is_some_and(|error| {
             !self.verb.reads() && error.certainty() == OutcomeCertainty::NotApplied
         });

@@ -20,6 +20,9 @@ const SHORT: Duration = Duration::from_secs(1);
 /// For the way: an adapter ends an operation 10 s after its time, and the driver works on.
 const LATE: Duration = Duration::from_secs(5);
 
+/// Of an outage of a second; a library that pauses makes a dozen.
+const MOST_REPEATED: usize = 200;
+
 /// The request that meets a fault, and the fault.
 pub(super) type Plan = Option<(usize, Fault)>;
 
@@ -30,12 +33,14 @@ pub(super) struct Way<'a> {
     cloud: Arc<Cloud>,
     /// How long the operation took without a fault.
     took: Duration,
+    /// So many requests it made.
+    asked: usize,
 }
 
 impl<'a> Way<'a> {
     pub(super) async fn open(bench: &'a Bench) -> Outcome<Self> {
         let (driver, cloud) = (bench.connect().await?, bench.cloud()?);
-        Ok(Self { bench, driver, cloud, took: Duration::ZERO })
+        Ok(Self { bench, driver, cloud, took: Duration::ZERO, asked: 0 })
     }
 
     /// Sends an operation for the object of this UID. Without a fault it must succeed.
@@ -73,9 +78,13 @@ impl<'a> Way<'a> {
             answer.result()?;
             self.took = answer.took;
             let count = seen.requests.len();
+            self.asked = count;
             self.bench.step(format_args!("{named} made {count} requests to the cloud"));
             return Ok((answer, seen));
         }
+        let (asked, most) = (seen.requests.len(), self.asked + MOST_REPEATED);
+        let expected = format!("pauses between requests that are repeated, {most} at most");
+        ensure(asked <= most, expected, format_args!("{asked} requests"))?;
         let late = format!("an answer within {:?}, which is its time and {LATE:?}", time + LATE);
         ensure(!hangs || answer.took <= time + LATE, late, format_args!("{:?}", answer.took))?;
         self.hides_secrets(uid, &answer)?;

@@ -52,6 +52,18 @@ pub(in crate::checks) async fn settled(
     }
 }
 
+/// The group once it counts an instance.
+pub(super) async fn counted(driver: &Driver<'_>, pool: &Pool) -> Outcome<Group> {
+    let until = Instant::now() + driver.bench.scaled(SETTLES);
+    loop {
+        let group = driver.ask(pool.status("")).await?.group()?;
+        if group.pool.current > 0 || Instant::now() >= until {
+            return Ok(group);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Its instances are done at last: the core brings no change to a group of which it waits for some.
 pub(super) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
     let until = Instant::now() + driver.bench.scaled(SUCCEEDS);

@@ -1,0 +1,38 @@
+"""What is planted in sdk/python, as in typescript.py; in groups.py where the pair names no file."""
+
+TOLD = "        pool = change(pool, desired=size)\n"
+
+LIES = [
+    ("finds by the name alone", "create/adopt-only-unclaimed", [("cloud.py", "(uid = :uid OR (id = :id AND name = :name))", "(uid = :uid OR name = :name)")]),
+    ("tells the request", "secret/not-in-output", [("driver.py", "def create_machine(x):\n", "def create_machine(x):\n    print(x.request, flush=True)\n")]),
+    ("tells the secret as bytes", "secret/not-in-output", [("driver.py", "def create_machine(x):\n", "def create_machine(x):\n    print([*x.op.secret.get(\"apiKey\", b\"\")], flush=True)\n")]),
+    ("nothing is left of what it made", "create/cancel", [("driver.py", "    x.left = \"PARTIAL\"  # from here", "    x.left = \"NOT_APPLIED\"  # from here")]),
+    ("sleeps through a cancel, and through its time", "create/timeout", [("driver.py", "        x.sleep(wait)\n", "        time.sleep(wait + 9)\n")]),
+    ("works on one call at a time", "create/beside-others", [("driver.py", "def create_machine(x):\n    log_in(x)\n", "import threading\nALONE = threading.Lock()\n\n\ndef create_machine(x):\n    with ALONE:\n        return create_alone(x)\n\n\ndef create_alone(x):\n    log_in(x)\n"),
+        ("driver.py", "def list_machines(x):\n    log_in(x)\n", "def list_machines(x):\n    with ALONE:\n        log_in(x)\n")]),
+    ("does not look for earlier ids of the cluster", "list/previous-cluster", [("driver.py", "json.dumps([x.op.cluster_id, *x.op.previous_cluster_ids])", "json.dumps([x.op.cluster_id])")]),
+    ("leaves an earlier id of the cluster on what it adopts", "create/previous-by-id", [("driver.py", "cloud.change(row, cluster=x.op.cluster_id, uid", "cloud.change(row, uid")]),
+    ("removes the tags of others", "update/foreign-tags-kept", [("driver.py", "want = {key: tag for key, tag in have.items() if key not in own} | spec[\"tags\"]", "want = {key: tag for key, tag in have.items() if key.startswith(\"ostler.dev/\")} | spec[\"tags\"]")]),
+    ("makes a group a second time", "pool/create", [("new, pool, op = model(x), find(x), x.op", "new, pool, op = model(x), None, x.op"), ("          \" UNIQUE (cluster, uid))\")", "          \" other)\")"), ("VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)\",\n", "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')\",\n")]),
+    ("a group that is there gets the size of the request", "pool/create", [("uid=op.target.uid, tags=tags, **new)", "uid=op.target.uid, tags=tags, desired=x.request.desired, **new)")]),
+    ("tells the model of the group for that of its instances", "pool/model", [("state=state, model_hash=row[\"hash\"])", "state=state, model_hash=pool[\"hash\"])")]),
+    ("instances without the tags of their group", "pool/tags", [("tags = json.dumps({**json.loads(pool[\"tags\"]), **spec[\"tags\"]})", "tags = json.dumps(spec[\"tags\"])")]),
+    ("lists groups of all clusters", "pool/other-cluster", [("f\"SELECT * FROM pool WHERE {cloud.OURS} ORDER BY id\"", "\"SELECT * FROM pool WHERE :ours <> '' ORDER BY id\"")]),
+    ("lists the instances of groups as those of machines", "pool/of-no-machine", [("cloud.py", " AND uid IS NOT NULL ORDER BY id", " ORDER BY id")]),
+    ("believes a size that is not that of the group", "pool/size", [("q.expected_desired != pool[\"desired\"] or lowers_too_far", "lowers_too_far")]),
+    ("takes an instance to lower a size", "pool/lower-takes-none", [("lowers_too_far = size < min(", "lowers_too_far = size < 0 * min(")]),
+    ("lowers the size each time", "pool/delete-twice", [("        if left and size != q.new_desired:", "        if size != q.new_desired:"), ("            size -= len(left)\n", "            size -= 1\n")]),
+    ("deletes and keeps the size", "pool/delete-named", [(TOLD, "        pool = change(pool, desired=pool[\"desired\"])\n")]),
+    ("deletes another instance than the named one", "pool/delete-named", [("        for key in left:\n", "        for key in sorted(there)[:len(left)]:\n")]),
+    ("says nothing of what it did not delete", "pool/delete-strange", [("for key, failed in strange if failed]", "for key, failed in strange if not failed]")]),
+    ("deletes whatever is named", "pool/delete-strange", [("        for key in left:\n", "        for key in q.machine_provider_ids:\n")]),
+    ("leaves the instances of a group", "pool/delete", [("for table, column in ((\"instance\", \"id\"), (\"member\", \"id\"), (\"pool\", \"id\")):", "for table, column in ((\"pool\", \"id\"),):")]),
+    ("makes instances with the user data of before", "pool/user-data", [("\"user_data\": x.request.model.bootstrap.user_data}", "**({} if hasattr(x.request, \"expected_desired\") else {\"user_data\": x.request.model.bootstrap.user_data})}")]),
+    ("changes what a running instance would feel", "pool/update-undrained", [("if paths and not q.drained:", "if paths and not paths:")]),
+    ("says the new model and changes nothing", "pool/update-tags", [("    cloud.change(row, tags=json.dumps(tags), own_tags=json.dumps([*spec[\"tags\"]]), **anew)\n", "")]),
+    ("updates all instances in place of one", "pool/update-instance", [("UPDATE member SET hash = ? WHERE id = ?\", (pool[\"hash\"], row[\"id\"])", "UPDATE member SET hash = ? WHERE pool = ?\", (pool[\"hash\"], pool[\"id\"])")]),
+    ("no instance is ever finished", "pool/create", [("\"CREATING\" if boots else \"SUCCEEDED\"", "\"CREATING\"")]),
+    ("leaves out what boots", "pool/create", [("[told(x, pool, row) for row in members(pool)] if", "[told(x, pool, row) for row in members(pool) if row[\"ready\"] <= time.time()] if")]),
+    ("says the user data of a group", "secret/not-in-output", [("def create_pool(x):\n", "def create_pool(x):\n    print(x.request.model, flush=True)\n")]),
+    ("groups are absent in an outage", "pool/cloud-away", [("def need(x):\n    if pool := find(x):\n        return pool\n", "def need(x):\n    try:\n        if pool := find(x):\n            return pool\n    except ConnectionError:\n        pass\n")]),
+]
