@@ -28,6 +28,7 @@ pub(crate) struct Broken {
     breakage: Breakage,
     reads: Reads,
     memory: Mutex<Memory>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// The memory of this process.
@@ -40,6 +41,8 @@ struct Memory {
     /// When the list would have shown an instance first.
     seen: BTreeMap<String, Instant>,
     running: usize,
+    /// What GetMachineStatus told, by UID.
+    told: BTreeMap<String, Instance>,
     /// The size that a group is to have once the infrastructure answers again.
     later: Option<i32>,
 }
@@ -47,11 +50,16 @@ struct Memory {
 impl Broken {
     /// Breaks one rule of `fake`, which can tell so much.
     pub(crate) fn new(fake: FakeDriver, breakage: Breakage, reads: Reads) -> Self {
-        Self { fake, breakage, reads, memory: Mutex::default() }
+        Self { fake, breakage, reads, memory: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     fn breaks(&self, breakage: Breakage) -> bool {
         self.breakage == breakage
+    }
+
+    /// The turn of an operation, where one waits for another.
+    async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if self.breaks(Breakage::BesideOthers) { Some(self.turn.lock().await) } else { None }
     }
 
     /// The instances that carry the identity of the target.

@@ -117,6 +117,7 @@ breakages! {
     Zone "create/zone" "makes instances without a look at the zone";
     TagsAtomic "create/tags-atomic" "tags an instance in the next call after the one that makes it";
     KilledEarly "create/killed-early" "tags an instance only when it is done";
+    BesideOthers "create/beside-others" "works on one operation at a time";
     Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
     Timeout "create/timeout" "says nothing when the time is over";
     UserDataIntact "create/user-data-intact" "changes user data on the way";
@@ -137,6 +138,7 @@ breakages! {
     StatusCloudAway "status/cloud-away" "says NOT_FOUND when the infrastructure does not answer";
     StatusByUid "status/by-uid" "finds nothing without a provider id";
     StatusAfterCreate "status/after-create" "answers another id than the create did";
+    StatusRemoved "status/removed" "tells what it made, and does not look whether that is there";
     StatusPure "status/pure" "initializes and tags the instance that it reads";
     StatusWrongProviderId "status/wrong-provider-id" "takes whatever has the provider id";
     StatusNotOurs "status/not-ours" "says that an instance of others is absent";
@@ -182,6 +184,7 @@ breakages! {
     UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";
     UpdateParts "update/parts" "changes the tags of the virtual machine alone";
     UpdateForeignTagsOfParts "update/foreign-tags-of-parts" "removes tags of others from network and disk";
+    UpdateInPlace "update/in-place" "refuses what an update in place has changed already";
     UpdateRefusedWhole "update/refused-whole" "applies the tags of a change that it refuses";
     VolumeIds "volumes/ids" "leaves out volumes that are not its own";
     VolumesCloudAway "volumes/cloud-away" "knows no volume when the infrastructure does not answer";

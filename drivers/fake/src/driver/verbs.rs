@@ -57,7 +57,7 @@ impl Driver for FakeDriver {
                 identity: call.ctx.identity(),
                 class: call.ctx.class_name().unwrap_or_default().to_owned(),
                 spec: call.spec.clone(),
-                identity_tags: identity_tags(call, tags),
+                identity_tags: identity_tags(call, tags).await?,
                 bootstrap,
                 previous: provider_id,
                 by_name: by_name(call),
@@ -279,10 +279,15 @@ fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<()
 }
 
 /// Cluster and machine, and what else the core wants on the instance from its first moment.
-fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let zone = call.ctx.machine().map(|it| it.zone.clone()).filter(|zone| !zone.is_empty());
+async fn identity_tags(
+    call: &Call,
+    tags: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, DriverError> {
+    let of_machine = call.ctx.machine().map(|it| it.zone.clone());
+    let of_class = call.ctx.class().await?.shape.as_ref().map(|it| it.zone.clone());
+    let zone = of_machine.into_iter().chain(of_class).find(|zone| !zone.is_empty());
     let zone = zone.map(|zone| (ZONE_TAG.to_owned(), zone));
-    tags.into_iter().chain(call.ctx.identity().tags()).chain(zone).collect()
+    Ok(tags.into_iter().chain(call.ctx.identity().tags()).chain(zone).collect())
 }
 
 /// How the instance of the target is looked for, but for its id.

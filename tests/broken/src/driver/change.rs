@@ -106,6 +106,11 @@ impl Broken {
             return Ok(Updated::default());
         }
         let before = self.vms(&ctx);
+        let request = if self.breaks(Breakage::UpdateInPlace) {
+            UpdateMachine { last_applied_spec_json: None, ..request }
+        } else {
+            request
+        };
         let answer = self.fake.update_machine(request).await;
         if answer.as_ref().is_err_and(|error| {
             (self.breaks(Breakage::UpdateCloudAway) && is_away(error))

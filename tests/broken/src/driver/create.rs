@@ -16,6 +16,7 @@ const CUT_NAME: usize = 40;
 impl Broken {
     pub(super) async fn create(&self, request: CreateMachine) -> Result<Instance, DriverError> {
         let ctx = request.ctx.clone();
+        let _alone = self.alone().await;
         if self.breaks(Breakage::SecretNotInOutput) {
             shout(&request).await;
         }

@@ -43,6 +43,12 @@ impl Broken {
         {
             return Ok(self.answer(&vm));
         }
+        if self.breaks(Breakage::StatusRemoved) {
+            let known = self.memory.lock().told.get(&ctx.target().uid).cloned();
+            if let Some(known) = known {
+                return Ok(known);
+            }
+        }
         let answer = self.fake.get_machine_status(request).await;
         let answer = answer.map_err(|error| self.misreported(error, named.is_none()));
         if self.breaks(Breakage::StatusAbsent)
@@ -52,6 +58,9 @@ impl Broken {
             return Ok(Instance::new(""));
         }
         let found = answer?;
+        if self.breaks(Breakage::StatusRemoved) {
+            self.memory.lock().told.insert(ctx.target().uid.clone(), found.clone());
+        }
         if self.memory.lock().deleted.contains(found.provider_id()) {
             return Err(DriverError::not_found("hidden"));
         }
@@ -109,6 +118,8 @@ impl Broken {
 
     pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         let ctx = request.ctx.clone();
+        // Waits for the create that runs.
+        let _alone = self.alone().await;
         let answer = self.fake.list_machines(request).await;
         if self.breaks(Breakage::ListErrorNotEmpty) {
             return Ok(answer.unwrap_or_default());
