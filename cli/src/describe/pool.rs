@@ -174,7 +174,8 @@ fn why(subject: &Subject, status: &MachinePoolStatus) -> Option<String> {
     let mut all = status.conditions.iter();
     let old = all.find(|it| it.type_ == Type::MachinesUpToDate.as_str() && it.status == "False");
     if let Some(old) = old.filter(|_| !pool.is_paused()) {
-        return Some(format!("{}: {}", old.reason, old.message));
+        let since = old.last_transition_time.0;
+        return Some(format!("{}: {}, since {since:.0}", old.reason, old.message));
     }
     let holds = pool.is_paused() && status.up_to_date_replicas != status.replicas;
     holds.then(|| "paused: instances of an old model stay; scaling goes on".to_owned())
@@ -289,6 +290,9 @@ Tree
             ),
             "{away}"
         );
+        let status = json!({ "conditions": [condition("MachinesUpToDate", "WaitingForInstances")] });
+        let old = page(&status, Vec::new());
+        assert!(old.contains("WaitingForInstances: why, since 2026-01-01T12:00:00Z"), "{old}");
         let page = page(&json!({}), Vec::new());
         assert!(page.contains("not deleted one by one") && page.contains("none yet"), "{page}");
     }

@@ -459,9 +459,12 @@ impl Bench {
                 }
             }
         }
-        let mut left = BTreeSet::new();
+        let (mut left, made) = (BTreeSet::new(), self.made());
         for list in lists.into_values() {
-            let records = driver.ask(list).await?.machines()?;
+            let listed = driver.ask(list).await?;
+            let parts = listed.parts()?.into_iter().filter(|it| made.contains(&it.machine_uid));
+            left.extend(parts.map(|it| format!("{} {} of {}", it.kind, it.id, it.machine_name)));
+            let records = listed.machines()?;
             let records = records.into_iter().filter(|record| self.counts(record));
             left.extend(records.map(|it| format!("{} {}", it.machine_name, it.provider_id)));
         }

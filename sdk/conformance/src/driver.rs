@@ -187,6 +187,12 @@ impl<'a> Driver<'a> {
         Ok(all.into_iter().filter(|record| record.machine_uid == machine.uid).collect())
     }
 
+    /// How late the list may be.
+    pub(crate) fn list_lag(&self) -> Duration {
+        let told = self.session.hello.list_lag.and_then(|it| Duration::try_from(it).ok());
+        self.bench.options().faults.list_lag.or(told).unwrap_or_default()
+    }
+
     /// The records of one machine once there are so many, or when the list has had its time. A list that is late without
     /// saying so is noted once, and is not what other checks are about.
     pub(crate) async fn listed_once(
@@ -194,17 +200,15 @@ impl<'a> Driver<'a> {
         machine: &Machine,
         count: usize,
     ) -> Outcome<Vec<MachineRecord>> {
-        let setup = &self.bench.harness.setup;
-        let told = self.session.hello.list_lag.and_then(|it| Duration::try_from(it).ok());
-        let told = setup.options.faults.list_lag.or(told);
-        let patience = told.unwrap_or_default().max(self.bench.scaled(LATE));
+        let (setup, told) = (&self.bench.harness.setup, self.list_lag());
+        let patience = told.max(self.bench.scaled(LATE));
         let (began, mut first) = (Instant::now(), true);
         loop {
             let records = self.listed(machine).await?;
             let late = began.elapsed();
             if records.len() == count {
                 // A list that is slow to answer is not late.
-                if !first && late > told.unwrap_or_default() {
+                if !first && late > told {
                     let came = format!(
                         "the list shows after {late:.1?} what was made or deleted: wait for it in create and delete, or \
                          say how late in `list_lag`"
@@ -329,16 +333,23 @@ impl Asked<'_> {
     pub(crate) async fn answer_within(&self, limit: Duration) -> Outcome<Answer> {
         let mut answer = collect(&self.session, self.from, &self.operation, limit).await?;
         self.bench.identify(&self.session, &mut answer);
-        let took = self.sent.elapsed();
+        let took = self.ended().unwrap_or_else(|| self.sent.elapsed());
         Ok(Answer { took, ..answer })
     }
 
     /// Whether it is over.
     pub(crate) fn is_completed(&self) -> bool {
-        self.session.log.since(self.from).iter().any(|entry| match &entry.frame {
-            Some(Frame::Completed(done)) => done.operation_id == self.operation.operation_id,
-            _ => false,
-        })
+        self.ended().is_some()
+    }
+
+    /// How long it took, if it is over.
+    fn ended(&self) -> Option<Duration> {
+        let id = &self.operation.operation_id;
+        let is_end =
+            |frame: &Frame| matches!(frame, Frame::Completed(done) if done.operation_id == *id);
+        let all = self.session.log.since(self.from);
+        let end = all.iter().find(|entry| entry.frame.as_ref().is_some_and(is_end))?;
+        Some(end.at.saturating_duration_since(self.sent))
     }
 }
 

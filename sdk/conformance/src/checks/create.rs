@@ -11,9 +11,10 @@ use crate::answer::{same_instance, tells_paths};
 use crate::bench::Bench;
 use crate::by_name;
 use crate::check::{Gate, checks};
-use crate::driver::{ACCEPT, Driver, speaks_of};
+use crate::driver::{ACCEPT, Asked, Driver, speaks_of};
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, failed, not_offered, same, skipped};
+use crate::observation::Rule;
+use crate::outcome::{Outcome, ensure, failed, not_offered, same};
 
 const MANUAL: &str = "operation.proto, CreateMachineRequest";
 const IDENTITY: &str = "driver.proto, \"Identity\" and \"Idempotency\"";
@@ -192,10 +193,20 @@ async fn beside_others(bench: &Bench) -> Outcome {
         return Err(not_offered("the driver takes one operation at a time"));
     }
     for _ in 0..TRIES {
-        let asked = driver.start(bench.slow_machine().create())?;
+        let machine = bench.slow_machine();
+        let asked = driver.start(machine.create())?;
         asked.under_way().await?;
         driver.list().await?;
         let listed = asked.sent.elapsed();
+        if is_there_before_its_end(&driver, &asked, &machine).await? {
+            let records = driver.listed(&machine).await?;
+            let status = driver.ask(machine.status("")).await?;
+            let absent = status.error_of(&[MachineErrorCode::NotFound]).is_ok();
+            if records.is_empty() || absent {
+                let came = "list or status do not show an instance that boots, and that the cloud has";
+                bench.harness.setup.observations.add(Rule::ListAtOnce, came);
+            }
+        }
         let made = asked.settled().await?;
         made.machine()?;
         // The list of a driver that waits for the end of the create comes with it.
@@ -203,10 +214,25 @@ async fn beside_others(bench: &Bench) -> Outcome {
             return Ok(());
         }
         if made.took < SLOW {
-            return Err(skipped("no instance takes a second: --slow-class names a class for that"));
+            return Err(not_offered("no instance takes a second, be it one of --slow-class"));
         }
     }
     Err(failed("a list while an instance is made", format_args!("none before its end, {TRIES} times")))
+}
+
+/// Whether the cloud has an instance of the machine while it is made; false if nobody shows that, or lists may lag.
+async fn is_there_before_its_end(
+    driver: &Driver<'_>,
+    asked: &Asked<'_>,
+    machine: &Machine,
+) -> Outcome<bool> {
+    let Ok(probe) = driver.bench.probe() else { return Ok(false) };
+    while !asked.is_completed() {
+        if !probe.instances_of(machine).await?.is_empty() {
+            return Ok(driver.list_lag().is_zero());
+        }
+    }
+    Ok(false)
 }
 
 async fn incompatible(bench: &Bench) -> Outcome {

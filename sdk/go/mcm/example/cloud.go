@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -111,13 +112,16 @@ func probe() {
 			answer = append([]*instance{}, c.Instances...)
 		case word == "journal-length":
 			answer = c.Changes
+		case word == "remove-instance" && len(os.Args) > 3:
+			c.Changes++
+			c.Instances = slices.DeleteFunc(c.Instances, func(it *instance) bool { return it.ID == os.Args[3] })
 		case word == "break" && len(os.Args) > 3 && os.Args[3] == "off":
 			c.Left = nil
 		case word == "break" && len(os.Args) > 3:
 			left, _ := strconv.Atoi(os.Args[len(os.Args)-1]) // `break on` is 0
 			c.Left = &left
 		default:
-			return errors.New("probe knows instances, journal-length, break")
+			return errors.New("probe knows instances, journal-length, remove-instance, break")
 		}
 		return nil
 	})

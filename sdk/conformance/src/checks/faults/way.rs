@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(5);
 
 /// Of an outage of a second; a library that pauses makes a dozen.
-const MOST_REPEATED: usize = 200;
+const MOST_REPEATED: usize = 50;
 
 /// The request that meets a fault, and the fault.
 pub(super) type Plan = Option<(usize, Fault)>;
