@@ -116,11 +116,12 @@ def main():
     asked.add_argument("--every", type=int, default=1, help="only each N-th lie; that all can be planted is checked")
     given = asked.parse_args()
     global DRIVER, MAIN
-    of_python = given.language == "python"
-    DRIVER, MAIN = (driver_of_python, "groups.py") if of_python else (driver_of_typescript, "driver.ts")
-    table, sdk = (python.LIES, PYTHON) if of_python else (typescript.LIES, SDK)
-    for _, _, changes in table:
-        changed(changes, lambda name: (sdk / name).read_text())
+    tables = {"python": (driver_of_python, "groups.py", python.LIES, PYTHON),
+              "typescript": (driver_of_typescript, "driver.ts", typescript.LIES, SDK)}
+    for _, MAIN, table, sdk in tables.values():
+        for _, _, changes in table:
+            changed(changes, lambda name: (sdk / name).read_text())
+    DRIVER, MAIN, table, _ = tables[given.language]
     lies = [it for it in table if re.search(given.only, f"{it[0]} {it[1]}")][::given.every]
     lies += [("nothing", ".*", [])] if given.whole else []
     seen, unseen, seconds = {"plain": 0, "cloud": 0, "either": 0}, [], []
@@ -140,7 +141,7 @@ def main():
             if not any(red.values()):
                 unseen.append(told["what"] + ("" if given.whole else "\n" + told["plain"][1]))
     planted = len([it for it in lies if it[0] != "nothing"])
-    print(f"{planted} planted, {seen}, {sum(seconds) / 60:.1f} minutes of the suite, the longest {max(seconds):.0f} s")
+    print(f"{planted} planted, {seen}, {sum(seconds) / 60:.1f} minutes of the suite, the longest {max(seconds, default=0):.0f} s")
     if unseen:
         sys.exit("not seen:\n" + "\n".join(unseen))
 

@@ -101,6 +101,7 @@ LIES = [
     ("does not find by UID what is to be deleted", "delete/by-uid", [(DELETE, DELETE + "    if (!x.request.provider_id) return { outcome: \"DELETION_OUTCOME_WAS_ABSENT\" };\n")]),
     ("a deletion that is refused is done", "delete 2 409", [("? await ask(x, \"DELETE\", `/servers/${server.id}`)", "? await ask(x, \"DELETE\", `/servers/${server.id}`).catch(() => true)")]),
     ("a disk that is not deleted is gone", "delete 4 500", [("await ask(x, \"DELETE\", `/disks/${disk.id}`);", "await ask(x, \"DELETE\", `/disks/${disk.id}`).catch(() => true);")]),
+    ("deletes a disk and says that nothing was done", "delete 4 409", [("    const there = server ?", "    for (const it of await parts(x)) {\n      await ask(x, \"DELETE\", `/disks/${it.id}`);\n      x.left = \"NOT_APPLIED\";\n    }\n    const there = server ?")]),
     ("initialized, and nothing is done", "initialize/flow", [(INITIALIZE, "    server = { ...server, initialized: true };\n")]),
     ("initializes again each time", "initialize/once", [("    if (!server.initialized) server =", "    server =")]),
     ("initialized in an outage", "initialize/cloud-away", caught("InitializeMachine", DONE, OUT)),

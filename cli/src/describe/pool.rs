@@ -290,7 +290,8 @@ Tree
             ),
             "{away}"
         );
-        let status = json!({ "conditions": [condition("MachinesUpToDate", "WaitingForInstances")] });
+        let status =
+            json!({ "conditions": [condition("MachinesUpToDate", "WaitingForInstances")] });
         let old = page(&status, Vec::new());
         assert!(old.contains("WaitingForInstances: why, since 2026-01-01T12:00:00Z"), "{old}");
         let page = page(&json!({}), Vec::new());

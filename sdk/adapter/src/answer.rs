@@ -15,7 +15,8 @@ pub(crate) const CONNECTION_LOST: &str = "CONNECTION_LOST";
 /// The error of a failed call, and the checkpoint that came with it. What carries no detail says nothing
 /// of what was left behind: gRPC and the libraries of clouds use the same codes for other things.
 pub(crate) fn error(status: &Status) -> (DriverError, String) {
-    if let Some(mut detail) = detail(status) {
+    let rich = tonic_types::pb::Status::decode(status.details()).unwrap_or_default();
+    if let Some(mut detail) = detail(&rich) {
         let checkpoint = std::mem::take(&mut detail.checkpoint);
         if detail.code() == MachineErrorCode::Unspecified {
             detail.code = MachineErrorCode::Unknown.into();
@@ -28,7 +29,12 @@ pub(crate) fn error(status: &Status) -> (DriverError, String) {
     } else {
         // A status that the driver sent has no cause on this side.
         let reason = if status.source().is_some() { CONNECTION_LOST } else { "NO_DETAIL" };
-        DriverError::unknown(format!("{}: {message}", status.code())).reason(reason)
+        let types: Vec<&str> = rich.details.iter().map(|any| any.type_url.as_str()).collect();
+        let others = match types.as_slice() {
+            [] => String::new(),
+            types => format!(" (none of its details is an OperationError: {})", types.join(", ")),
+        };
+        DriverError::unknown(format!("{}: {message}{others}", status.code())).reason(reason)
     };
     (error, String::new())
 }
@@ -45,8 +51,7 @@ pub(crate) fn text(status: &Status) -> Cow<'_, str> {
     }
 }
 
-fn detail(status: &Status) -> Option<OperationError> {
-    let rich = tonic_types::pb::Status::decode(status.details()).ok()?;
+fn detail(rich: &tonic_types::pb::Status) -> Option<OperationError> {
     let name = OperationError::full_name();
     let found = rich.details.iter().find(|any| any.type_url.rsplit('/').next() == Some(&name))?;
     OperationError::decode(found.value.as_slice()).ok()
@@ -91,6 +96,16 @@ mod tests {
             assert_eq!((error.code(), error.certainty()), (ours, certainty), "{code:?}");
             assert!(error.message().contains("project not found"));
         }
+    }
+
+    #[test]
+    fn a_detail_of_another_type_is_named() {
+        let any = prost_types::Any { type_url: "a.b/google.rpc.ErrorInfo".to_owned(), value: vec![] };
+        let rich = tonic_types::pb::Status { details: vec![any], ..Default::default() };
+        let status = Status::with_details(Code::NotFound, "x", rich.encode_to_vec().into());
+        let (error, _) = error(&status);
+        assert_eq!((error.code(), error.reason_word()), (Ours::Unknown, "NO_DETAIL"));
+        assert!(error.message().contains("OperationError: a.b/google.rpc.ErrorInfo"));
     }
 
     #[test]

@@ -50,7 +50,13 @@ struct Memory {
 impl Broken {
     /// Breaks one rule of `fake`, which can tell so much.
     pub(crate) fn new(fake: FakeDriver, breakage: Breakage, reads: Reads) -> Self {
-        Self { fake, breakage, reads, memory: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        Self {
+            fake,
+            breakage,
+            reads,
+            memory: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
     }
 
     fn breaks(&self, breakage: Breakage) -> bool {

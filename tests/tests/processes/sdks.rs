@@ -454,7 +454,7 @@ fn lies_of_a_driver_in_typescript_are_seen() {
     let Some(clone) = TYPESCRIPT.clone() else { return };
     let output = Command::new("python3")
         .arg(tools::root().join("tests/lies/run.py"))
-        .args(["--ostler", &binaries().join("ostler").display().to_string(), "--every", "12"])
+        .args(["--ostler", &binaries().join("ostler").display().to_string(), "--every", "18"])
         .env("TYPESCRIPT", clone.join("sdk/typescript"))
         .output()
         .unwrap();

@@ -178,6 +178,18 @@ fn renamed(path: &Path, text: &str, example: &str, provider: &str, name: &str) -
         .replace(&format!("\"{example}\""), &format!("\"{name}\""))
 }
 
+/// The SDK in this folder, or in `sdk` of the clone that was named in its place.
+fn found(sdk: &Path) -> anyhow::Result<PathBuf> {
+    let is_sdk = |dir: &PathBuf| {
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
+        manifest.contains("name = \"ostler-driver-sdk\"")
+    };
+    let Some(dir) = [sdk.to_owned(), sdk.join("sdk")].into_iter().find(is_sdk) else {
+        bail!("--sdk {}: no SDK is there: name the folder `sdk` of a clone of Ostler", sdk.display());
+    };
+    fs::canonicalize(&dir).with_context(|| format!("--sdk {} cannot be read", dir.display()))
+}
+
 /// Writes the driver, no file over another; what to do next.
 pub(super) fn write(args: &Args) -> anyhow::Result<String> {
     let Args { lang, provider, sdk, dir } = args;
@@ -185,9 +197,7 @@ pub(super) fn write(args: &Args) -> anyhow::Result<String> {
         bail!("{} is not empty: name a directory that does not exist yet", dir.display());
     }
     let name = provider.split('.').next().unwrap_or(provider);
-    let sdk = sdk.as_deref().map(|sdk| {
-        fs::canonicalize(sdk).with_context(|| format!("--sdk {} cannot be read", sdk.display()))
-    });
+    let sdk = sdk.as_deref().map(found);
     let mut files = lang.own(provider, name, &sdk.transpose()?.unwrap_or_default());
     files.push(("README.md", lang.page().replace("PROVIDER", provider)));
     for (path, text) in lang.files() {
@@ -216,7 +226,11 @@ mod tests {
         for lang in [Language::Go, Language::Python, Language::Rust, Language::Typescript] {
             let parent = tempfile::tempdir().unwrap();
             let dir = parent.path().join("mine");
-            let sdk = Some(parent.path().to_owned());
+            let clone = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            assert_eq!(found(&clone).unwrap(), found(&clone.join("sdk")).unwrap());
+            let none = found(parent.path()).unwrap_err().to_string();
+            assert!(none.contains("no SDK is there"), "{none}");
+            let sdk = Some(clone);
             let args =
                 Args { lang, provider: "metal.example.com".to_owned(), sdk, dir: dir.clone() };
             write(&args).unwrap();

@@ -40,7 +40,8 @@ pub(super) async fn zone(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     for zone in zones.iter().take(2) {
         let mut content = bench.options().class.content.clone();
-        content.shape = Some(MachineShape { zone: zone.clone(), ..content.shape.unwrap_or_default() });
+        content.shape =
+            Some(MachineShape { zone: zone.clone(), ..content.shape.unwrap_or_default() });
         let secret = bench.options().secret.as_ref().map(|it| it.data.clone());
         let class = bench.publish("zone", &content, secret);
         let of_class = bench.machine_of(&class).create();

@@ -203,7 +203,8 @@ async fn beside_others(bench: &Bench) -> Outcome {
             let status = driver.ask(machine.status("")).await?;
             let absent = status.error_of(&[MachineErrorCode::NotFound]).is_ok();
             if records.is_empty() || absent {
-                let came = "list or status do not show an instance that boots, and that the cloud has";
+                let came =
+                    "list or status do not show an instance that boots, and that the cloud has";
                 bench.harness.setup.observations.add(Rule::ListAtOnce, came);
             }
         }
@@ -217,7 +218,10 @@ async fn beside_others(bench: &Bench) -> Outcome {
             return Err(not_offered("no instance takes a second, be it one of --slow-class"));
         }
     }
-    Err(failed("a list while an instance is made", format_args!("none before its end, {TRIES} times")))
+    Err(failed(
+        "a list while an instance is made",
+        format_args!("none before its end, {TRIES} times"),
+    ))
 }
 
 /// Whether the cloud has an instance of the machine while it is made; false if nobody shows that, or lists may lag.

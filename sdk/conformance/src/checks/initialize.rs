@@ -113,7 +113,8 @@ async fn once(bench: &Bench) -> Outcome {
             return Ok(());
         }
     }
-    let expected = "a cloud that does not change when an instance is initialized that is so already";
+    let expected =
+        "a cloud that does not change when an instance is initialized that is so already";
     Err(failed(expected, format_args!("a change each of {TRIES} times")))
 }
 

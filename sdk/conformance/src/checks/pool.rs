@@ -161,7 +161,11 @@ async fn create(bench: &Bench) -> Outcome {
     driver.ask(slow.create(1)).await?.pool()?;
     let group = counted(&driver, &slow).await?;
     let (current, told) = (group.pool.current, group.machines.len());
-    ensure(told > 0, "all instances of a group, whatever their state", format_args!("{told} of {current}"))
+    ensure(
+        told > 0,
+        "all instances of a group, whatever their state",
+        format_args!("{told} of {current}"),
+    )
 }
 
 async fn status(bench: &Bench) -> Outcome {

@@ -38,7 +38,7 @@ checks! {
         does: "tells of an instance what CreateMachine told, at the latest two minutes later",
         why: "the core takes the status for the truth: if it differs, machines lose their Node or are made again";
     "status/removed" => removed, Must, Session, [Gate::Creates, Gate::Probe], MANUAL;
-        does: "knows at once that an instance is gone which somebody else ended, and makes a new one when it is asked to",
+        does: "knows at once that an instance is gone which a user ended, and makes a new one when it is asked to",
         why: "a driver that tells what it remembers keeps a machine whose instance is gone, and nobody makes it anew";
     "status/pure" => pure, Must, Session, [Gate::Creates], MANUAL;
         does: "changes nothing when it is asked for a status, however often",

@@ -22,6 +22,8 @@ pub(super) struct Stage<'a> {
     verb: Verb,
     /// Tags that the update of the clean run put on its instance.
     updated: BTreeMap<String, String>,
+    /// So many things the cloud has of an instance that is to be deleted.
+    whole: usize,
 }
 
 /// Machines of a case, and their instances.
@@ -32,7 +34,7 @@ impl<'a> Stage<'a> {
         let faults = &bench.options().faults;
         for verb in verbs.iter().filter(|it| wants(faults, it.name())) {
             let way = Way::open(bench).await?;
-            let mut stage = Self { way, verb: *verb, updated: BTreeMap::new() };
+            let mut stage = Self { way, verb: *verb, updated: BTreeMap::new(), whole: 0 };
             stage.play_verb().await?;
         }
         Ok(())
@@ -78,6 +80,7 @@ impl<'a> Stage<'a> {
         let id = record.provider_id.as_str();
         let before = self.tags(id).await?;
         let untagged = self.untagged().await;
+        self.whole = self.parts(&machine).await;
         let operation = self.operation(&machine, id)?;
         let (answer, seen) = self.way.send(operation, &machine.uid, plan).await?;
         let Some((_, fault)) = plan else {
@@ -122,6 +125,15 @@ impl<'a> Stage<'a> {
         match self.way.bench.probe() {
             Ok(probe) if self.verb == Verb::Update => Ok(probe.instance(id).await?.tags),
             _ => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// How many things there are of the machine, with its instance; 0 if the probe does not show that.
+    async fn parts(&self, machine: &Machine) -> usize {
+        let deletes = matches!(self.verb, Verb::Delete | Verb::DeleteById);
+        match self.way.bench.probe().ok().filter(|_| deletes) {
+            Some(probe) => probe.resources_of(&machine.uid).await.map_or(0, |it| it.len()),
+            None => 0,
         }
     }
 
@@ -225,8 +237,9 @@ impl<'a> Stage<'a> {
         let gone = error.code() == MachineErrorCode::NotFound;
         ensure(!gone || count == 0, "no NOT_FOUND while the instance is there", &said)?;
         let untouched = error.certainty() == OutcomeCertainty::NotApplied;
-        let expected = "PARTIAL or UNKNOWN once the instance is gone";
-        ensure(gone || !untouched || count > 0, expected, &said)
+        let whole = count > 0 && self.parts(machine).await == self.whole;
+        let expected = "PARTIAL or UNKNOWN once the instance or a part of it is gone";
+        ensure(gone || !untouched || whole, expected, &said)
     }
 
     /// It can be deleted, whatever happened before.
