@@ -64,8 +64,9 @@ fn missed(pass: &mut Pass<'_>) -> Outcome<()> {
     if told.is_some_and(|hint| hint.asked) {
         return Err(give_up(pass));
     }
-    if told.is_none() && instance::catching_up(pass).is_none() {
+    if told.is_none() {
         let again = after(pass.snap.now, absence::SECOND_LOOK);
+        let again = instance::catching_up(pass).map_or(again, |until| again.max(until));
         pass.effects.hint = Some(HintUse::Missed(again));
     }
     Ok(())

@@ -170,17 +170,37 @@ fn a_driver_that_cannot_look_is_asked_five_times_for_one_hint() {
 #[test]
 fn without_being_told_that_it_is_gone_an_instance_made_just_now_may_be_missing_in_a_list() {
     let mut world = World::running();
-    world.instances.clear();
+    let there = std::mem::take(&mut world.instances);
     tell(&mut world, HintKind::Changed);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
+    world.instances = there;
     world.later(130);
+    world.settle();
+    world.instances.clear();
     tell(&mut world, HintKind::Changed);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running, "one look proves nothing");
     world.later(60);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn an_instance_made_just_now_that_a_look_does_not_find_is_looked_for_again_once_lists_have_caught_up()
+ {
+    let mut world = World::running();
+    world.later(10);
+    world.instances.clear();
+    tell(&mut world, HintKind::Changed);
+    world.settle();
+    let looks = world.count(Kind::GetMachineStatus);
+    for (later, expected) in [(60, 0), (49, 0), (1, 1)] {
+        world.later(later);
+        world.settle();
+        assert_eq!(world.count(Kind::GetMachineStatus) - looks, expected, "{later} s later");
+    }
+    assert_eq!(world.phase(), MachinePhase::Failed, "two looks apart found none");
 }
 
 #[test]
