@@ -15,7 +15,7 @@ mod triggers;
 mod volumes;
 
 pub(crate) use metrics::register_machines;
-pub(crate) use observe::{compared_node_view, node_view};
+pub(crate) use observe::{HOLD_PATIENCE, compared_node_view, node_view};
 pub(crate) use state::State;
 pub(crate) use triggers::Shared;
 

@@ -30,7 +30,7 @@ use crate::tokens;
 use crate::watch::ObjectName;
 
 /// When to check again whether the class has its finalizer, if the event does not come first.
-const HOLD_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Machines {
     /// The snapshot of the machine; `None` if it is gone.

@@ -26,6 +26,7 @@ use crate::client::WriteError;
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::kind::PassError;
+use crate::machine::HOLD_PATIENCE;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::target::TargetOf;
 use crate::tokens;
@@ -39,6 +40,7 @@ impl Pools {
         let Some(pool) = self.stores.pools.get(name) else { return Ok(None) };
         let pool = self.first_live(pool).await?;
         let machines = self.machines_of(&pool).await?;
+        let class = self.class_of(&pool)?;
         let around = self.around(&pool);
         if around.shows_group() && self.groups.look(&pool, Group::is_unread) {
             // Nothing is decided before a read, which wakes the pool.
@@ -51,7 +53,7 @@ impl Pools {
         let configs = self.configs.of_pool(&pool);
         let data = self.data_of(&pool, &configs);
         Ok(Some(Snapshot {
-            class: self.class_of(&pool),
+            class,
             tokens: self.tokens_of(&pool, &secret, (&configs, &data)).await,
             token_secret: tokens::fresh(),
             settings: self.settings.lifecycle.clone(),
@@ -185,20 +187,21 @@ impl Pools {
         }
     }
 
-    fn class_of(&self, pool: &MachinePool) -> ClassView {
+    /// The moment until the finalizer of a class is written is not worth a condition.
+    pub(super) fn class_of(&self, pool: &MachinePool) -> Result<ClassView, PassError> {
         if !names_class(pool) {
-            return ClassView::Missing;
+            return Ok(ClassView::Missing);
         }
         let name = class_name(pool);
-        match (self.stores.classes.get(&name), self.kept(pool)) {
+        Ok(match (self.stores.classes.get(&name), self.kept(pool)) {
             (Some(class), _) if !class.has_finalizer() && !pool.is_deleting() => {
-                let why = self.stores.unheld.why(&name);
-                ClassView::NotHeld(why.unwrap_or_else(|| "it is being put there".to_owned()))
+                let why = self.stores.unheld.why(&name).ok_or(PassError::NotYet(HOLD_PATIENCE))?;
+                ClassView::NotHeld(why)
             }
             (Some(class), _) => ClassView::Known(ClassFacts::of(&class)),
             (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(&kept)),
             (None, None) => ClassView::Missing,
-        }
+        })
     }
 
     /// The kept copy of the class, if the class is gone.

@@ -8,7 +8,7 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::machine::InstanceState;
 use ostler_api::operation::{Failure, InstanceRecord, PoolInstance, PoolRecord};
 use ostler_lifecycle::pool::{GroupView, Instance, Read, Reading};
-use ostler_lifecycle::snapshot::ClassFacts;
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView};
 use ostler_lifecycle::write::Verb;
 use serde_json::json;
 use tokio::time::advance;
@@ -314,4 +314,18 @@ async fn a_group_is_elsewhere_if_its_provider_has_another_driver_than_that_of_th
         let expected = holder.filter(|_| elsewhere).map(Into::into);
         assert_eq!(pools.elsewhere(&pool, &class), expected, "{holder:?} {provider}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_whose_finalizer_is_about_to_be_written_is_awaited_and_not_called_missing() {
+    let bench = Bench::new();
+    let pools = controller(&bench);
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": "c", "namespace": "default" }, "provider": "a", "providerSpec": {}
+    });
+    put(&bench.stores.classes, class);
+    assert!(matches!(pools.class_of(&pool("p")), Err(PassError::NotYet(_))));
+    bench.stores.unheld.note(&ObjectName::new("default", "c"), Some("no right".to_owned()));
+    assert!(matches!(pools.class_of(&pool("p")), Ok(ClassView::NotHeld(why)) if why == "no right"));
 }
