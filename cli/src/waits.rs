@@ -105,7 +105,7 @@ pub(crate) fn table(machines: &[&Machine], now: Timestamp, most: usize) -> (Tabl
             continue;
         }
         let reason = wait(machine).map(|it| it.reason);
-        let key = (reason.is_none(), reason, machine.phase().as_str().to_owned(), step(machine));
+        let key = (reason.is_none(), reason, machine.phase().word().to_owned(), step(machine));
         alike.entry(key).or_default().push(machine);
     }
     let mut rows = Vec::new();
@@ -167,7 +167,7 @@ fn row(machine: &Machine, now: Timestamp, several: bool) -> Vec<String> {
         namespace.unwrap_or_default(),
         wait.as_ref().map(|it| it.reason.clone()).unwrap_or_default(),
         ago(wait.and_then(|it| it.since)),
-        machine.phase().as_str().to_owned(),
+        machine.phase().word().to_owned(),
         step(machine),
         node.unwrap_or_default().to_owned(),
         ago(machine.metadata.creation_timestamp.as_ref().map(|it| it.0)),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::Client;
 use ostler_api::Machine;
+use ostler_api::machine::MachinePhase;
 use ostler_proto::json;
 use ostler_proto::v1alpha1::{OperationInfo, OperationState, SessionInfo};
 use serde_json::{Value, json};
@@ -50,12 +51,8 @@ pub(crate) async fn api_of(client: &Client) -> Result<String, String> {
 
 /// The phase of a machine, for people.
 pub(crate) fn phase(machine: &Machine) -> String {
-    match machine.phase().as_str() {
-        _ if machine.is_deleting() => "Terminating",
-        "" => "New",
-        phase => phase,
-    }
-    .to_owned()
+    let phase = if machine.is_deleting() { MachinePhase::Terminating } else { machine.phase() };
+    phase.word().to_owned()
 }
 
 /// How many machines are in each phase.

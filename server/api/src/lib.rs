@@ -30,6 +30,7 @@ mod operation_record;
 mod paused;
 mod reasons;
 mod schema;
+mod shown_phase;
 mod step;
 pub mod timeout;
 mod wording;

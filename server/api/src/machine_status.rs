@@ -218,7 +218,11 @@ open_enum! {
 impl MachineStatus {
     /// Phase as machine-controller-manager has it.
     pub fn machine_phase(&self) -> MachinePhase {
-        self.current_status.as_ref().and_then(|current| current.phase.clone()).unwrap_or_default()
+        let current = self.current_status.as_ref();
+        if current.is_some_and(CurrentStatus::shows_new) {
+            return MachinePhase::New;
+        }
+        current.and_then(|current| current.phase.clone()).unwrap_or_default()
     }
 }
 
@@ -292,7 +296,7 @@ pub struct CurrentStatus {
     /// The phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<MachinePhase>,
-    /// True while Pending.
+    /// Whether the Machine has an instance that is to join: true while Pending, false before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_active: Option<bool>,
     /// Since when the phase holds; health timeouts count from here.

@@ -296,7 +296,7 @@ fn row_of_many(first: &Machine, all: &[&Machine], now: Timestamp) -> String {
 fn row(machine: &Machine, now: Timestamp) -> String {
     let status = machine.status.as_ref();
     let phase = machine.phase();
-    let phase = if phase.as_str().is_empty() { "New" } else { phase.as_str() };
+    let phase = phase.word();
     let step = status.and_then(|it| it.step.as_ref()).map(MachineStep::as_str);
     let step = step.map(|step| format!(", {step}")).unwrap_or_default();
     let wait = status.and_then(|it| it.waiting_for.as_ref());

@@ -138,6 +138,10 @@ impl Pass<'_> {
         let waits = self.status.waiting_for.is_some();
         let quiet = (reads_only || works) && !waits && effects.acknowledge.is_none();
         let quiet = quiet && differs_only_in_frills(&before, &self.status);
+        if self.status != before {
+            let now = self.now();
+            self.status.show_new(&now);
+        }
         self.status.observed_generation = self.machine.metadata.generation;
         preboot::derive(&mut self, next == Next::Done);
         let expected = matches!(self.snap.operation, OperationView::Expected(_));
