@@ -20,7 +20,7 @@ pub(crate) const LOGGED: &str = "warn,kube_client::client::builder=off";
 const HERE: &str = "./.ostler/kubeconfig";
 
 /// The cluster and the namespace that a person means.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Place {
     /// The kubeconfig of the cluster with the machines
     ///

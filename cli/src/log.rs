@@ -90,12 +90,10 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Parsers point at a place in several lines: all but the first are indented, so that they look like nothing else.
 fn causes(error: &anyhow::Error) -> String {
     let shown = |text: String| terminal::lines(&text).replace('\n', "\n    ");
-    let mut text = format!("error: {}", shown(error.to_string()));
-    for cause in error.chain().skip(1) {
-        text.push_str("\n  because: ");
-        text.push_str(&shown(cause.to_string()));
-    }
-    text
+    let mut told: Vec<_> = error.chain().map(|cause| shown(cause.to_string())).collect();
+    // Libraries pass an error on under its own words.
+    told.dedup();
+    format!("error: {}", told.join("\n  because: "))
 }
 
 #[cfg(test)]
@@ -110,6 +108,12 @@ mod tests {
         assert_harmless(&text);
         let begins = |line: &str| ["error: ", "  because: ", "    "].map(|it| line.starts_with(it));
         assert!(text.lines().all(|line| begins(line).contains(&true)), "{text}");
+    }
+
+    #[test]
+    fn a_cause_that_libraries_pass_on_is_told_once() {
+        let error = anyhow::anyhow!("no such file").context("no such file").context("not read");
+        assert_eq!(causes(&error), "error: not read\n  because: no such file");
     }
 
     #[test]

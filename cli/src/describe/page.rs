@@ -56,8 +56,7 @@ fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
         .unwrap_or_default();
     page.line("Machine", &format!("{namespace}/{}{age}{deleted}", subject.machine.name()));
     let phase = status.machine_phase();
-    let phase = if phase.as_str().is_empty() { "New" } else { phase.as_str() };
-    page.line("Phase", &format!("{phase}{}", failure(status)));
+    page.line("Phase", &format!("{}{}", phase.word(), failure(status)));
     let class = &subject.machine.spec.class.name;
     let provider = subject.class.as_ref().map(MachineClass::provider);
     let provider = provider.map_or_else(|| "not found".to_owned(), |it| format!("driver {it}"));
@@ -110,7 +109,7 @@ pub(super) fn waits(subject: &Subject, now: Timestamp) -> Vec<String> {
     let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
     let since = since.map(|since| format!(", for {since}")).unwrap_or_default();
     let mut lines = vec![format!("{}{since}", hints::awaited(reason))];
-    lines.extend(message.clone());
+    lines.extend(told_by_class(subject, reason).or_else(|| message.clone()));
     let deleting = subject.machine.metadata.deletion_timestamp.is_some();
     let hint = hints::of_hook(&subject.machine, reason)
         .or_else(|| hints::of_machine(reason, deleting).map(str::to_owned));
@@ -124,6 +123,13 @@ pub(super) fn waits(subject: &Subject, now: Timestamp) -> Vec<String> {
         lines.push(format!("pods: {}", drain.examples.join(", ")));
     }
     lines
+}
+
+/// The class says of a provider without a driver for which providers there are drivers: its name may be mistyped.
+fn told_by_class(subject: &Subject, reason: &WaitReason) -> Option<String> {
+    let said = subject.class.as_ref()?.valid()?;
+    let lacks = *reason == WaitReason::DriverUnavailable && said.reason == reason.as_str();
+    lacks.then(|| said.message.clone())
 }
 
 /// The text for a machine for which nothing is to be done.
@@ -293,6 +299,25 @@ mod tests {
         held.machine.metadata.annotations = Some([(key.clone(), "velero".to_owned())].into());
         let page = render(&held, noon());
         assert!(page.contains(&format!("kubectl annotate machine m {key}-\n")), "{page}");
+    }
+
+    #[test]
+    fn a_provider_without_a_driver_is_shown_beside_those_with_one() {
+        let status =
+            json!({ "waitingFor": { "reason": "DriverUnavailable", "message": "no driver" } });
+        let mut subject = with_status(&status);
+        let told = "no driver for \"fake.ostlr.dev\"; drivers are connected for fake.ostler.dev";
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": { "name": "small" }, "provider": "fake.ostlr.dev", "providerSpec": {},
+            "status": { "conditions": [{
+                "type": "Valid", "status": "Unknown", "reason": "DriverUnavailable", "message": told,
+                "lastTransitionTime": minutes_ago(1)
+            }] }
+        });
+        subject.class = Some(serde_json::from_value(class).unwrap());
+        let page = render(&subject, noon());
+        assert!(page.contains(&format!("          {told}\n")), "{page}");
     }
 
     #[test]
@@ -526,7 +551,9 @@ mod tests {
             })),
             noon(),
         );
-        assert!(page.contains("Phase     New\n") && page.contains("Waits for the core, which has"));
+        assert!(
+            page.contains("Phase     Pending\n") && page.contains("Waits for the core, which has")
+        );
         assert!(!page.contains("Steps") && !page.contains("Driver"));
     }
 }

@@ -20,6 +20,7 @@ use ostler_proto::v1alpha1::{
 
 use self::client::{Admin, Client, told};
 pub(crate) use self::client::{AdminArgs, Known};
+use crate::cluster::Place;
 use crate::data_dir::own_uid;
 use crate::log;
 
@@ -35,17 +36,11 @@ Examples:
   ostler drivers drain fake.ostler.dev    ask its driver to dial again
   ostler drivers close fake.ostler.dev    cut the connection
 
-Without --admin they ask the `ostler up` of this folder.")]
+Without --admin they ask the `ostler up` whose kubeconfig is $KUBECONFIG, else that of this folder.")]
 pub(crate) struct Args {
     /// The admin listener of the core: unix:PATH or an address on loopback
-    #[arg(
-        long,
-        global = true,
-        value_name = "ENDPOINT",
-        env = "OSTLER_ADMIN",
-        default_value = "unix:./.ostler/admin.sock"
-    )]
-    admin: String,
+    #[arg(long, global = true, value_name = "ENDPOINT", env = "OSTLER_ADMIN")]
+    admin: Option<String>,
     /// The token of an admin listener on loopback (its `--admin-token-file`)
     #[arg(long, global = true, value_name = "FILE", env = "OSTLER_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
@@ -134,7 +129,9 @@ impl Which {
 /// There is no core, it refused, or the driver did.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let trusted = args.core_uid.map_or_else(|| Trusted::Own(own_uid()), Trusted::Given);
-    let admin = Admin { endpoint: args.admin, token_file: args.admin_token_file, trusted };
+    let home = || Place::default().home().unwrap_or_else(|| "./.ostler".into());
+    let endpoint = args.admin.unwrap_or_else(|| format!("unix:{}/admin.sock", home().display()));
+    let admin = Admin { endpoint, token_file: args.admin_token_file, trusted };
     let client = admin.connect().await?;
     match args.command {
         Command::Ls { provider } => ls(client, provider, args.output).await,

@@ -106,17 +106,43 @@ impl Failure {
         self.is_not_ours() && self.reason == Reason::CoreClusterIdChanged
     }
 
-    /// Text for people: the message, then the violations.
+    /// Text for people: the message, then of the violations what the message does not say.
     pub fn text(&self) -> String {
         let mut text = self.message.clone();
         for (path, description) in &self.violations {
+            let is_said = !description.is_empty() && self.message.contains(description);
+            if is_said && self.message.contains(path) {
+                continue;
+            }
             if !text.is_empty() {
                 text.push_str("; ");
             }
             text.push_str(path);
-            text.push_str(": ");
-            text.push_str(description);
+            if !is_said {
+                text.push_str(": ");
+                text.push_str(description);
+            }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_says_twice_is_told_once() {
+        let text = |message: &str, violations: &[(&str, &str)]| {
+            let own = |it: &(&str, &str)| (it.0.to_owned(), it.1.to_owned());
+            let violations = violations.iter().map(own).collect();
+            let new = Failure::new(ErrorCode::InvalidArgument, Certainty::NotApplied, message);
+            Failure { violations, ..new }.text()
+        };
+        assert_eq!(text("no image: a", &[("image", "no image: a")]), "no image: a");
+        assert_eq!(text("no such thing", &[("image", "no such thing")]), "no such thing; image");
+        let both = [("a", "is required"), ("b", "is required")];
+        assert_eq!(text("2 faults", &both), "2 faults; a: is required; b: is required");
+        assert_eq!(text("", &[("a", "is required")]), "a: is required");
     }
 }

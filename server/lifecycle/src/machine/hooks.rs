@@ -40,16 +40,18 @@ pub(crate) fn hold(pass: &mut Pass<'_>, hook: Hook) -> Outcome<()> {
     if hooks.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = hooks.into_iter().map(|(name, owner)| describe(name, owner)).collect();
-    let text = format!("held by {}", names.join(", "));
+    let names: Vec<String> =
+        hooks.into_iter().map(|(name, owner)| describe(hook.prefix, name, owner)).collect();
+    let text = format!("held by annotation {}", names.join(", "));
     pass.step(Some(hook.step));
     Err(wait(hook.reason, Some(text), None).with_event(EventReason::HookWaiting))
 }
 
-fn describe(name: &str, owner: &str) -> String {
-    let name = if name.is_empty() { "a hook without a name" } else { name };
+fn describe(prefix: &str, name: &str, owner: &str) -> String {
+    let slash = if name.is_empty() { "" } else { "/" };
+    let name = format!("{prefix}{slash}{name}");
     match owner {
-        "" => name.to_owned(),
+        "" => name,
         owner => format!("{name} of {owner}"),
     }
 }

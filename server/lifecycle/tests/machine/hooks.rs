@@ -27,7 +27,10 @@ fn a_pre_drain_hook_holds_the_drain_and_names_itself_and_its_owner() {
     assert_eq!(world.step(), Some(MachineStep::PreDrainHook));
     assert_eq!(world.waits_for(), Some(WaitReason::PreDrainHook));
     let message = world.status().waiting_for.unwrap().message.unwrap();
-    assert_eq!(message, "held by backup of etcd-operator");
+    assert_eq!(
+        message,
+        "held by annotation pre-drain.delete.hook.machine.cluster.x-k8s.io/backup of etcd-operator"
+    );
     assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, None, "nothing was touched");
     let told = world.events.iter().filter(|one| one.reason == EventReason::HookWaiting);
     assert_eq!(told.count(), 1);
