@@ -396,6 +396,12 @@ impl Core {
         }
     }
 
+    /// The providers with a driver that is ready.
+    pub fn connected(&self) -> Vec<String> {
+        let ready = self.sessions.providers().into_iter().filter(|it| it.ready);
+        ready.map(|it| it.provider.to_string()).collect()
+    }
+
     /// The known orphans.
     ///
     /// # Errors

@@ -104,6 +104,13 @@ impl Embedded {
         ));
     }
 
+    /// Ends the core immediately, if there is one.
+    pub(super) async fn abandon(self) {
+        if let Some(core) = self.core {
+            core.abandon().await;
+        }
+    }
+
     /// Stops the core in order, if there is one.
     pub(super) async fn stop(self) {
         if let Some(core) = self.core {

@@ -7,8 +7,10 @@ mod narrate;
 mod ports;
 mod stderr;
 mod system;
+mod undriven;
 mod unserved;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -170,7 +172,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let live = !args.no_live && screen::is_live();
     // Without a core here it is not known what others serve.
     let served = (args.core == CoreMode::Embedded).then(|| args.namespace.clone());
-    let mut system = Box::pin(System::start(args.options(&data), &data, story)).await?;
+    let options = args.options(&data);
+    let aliases = options.aliases.clone();
+    let mut system = Box::pin(System::start(options, &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
     let gone = CancellationToken::new();
     let mut shown = JoinSet::new();
@@ -193,7 +197,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         shown.spawn(live::follow(system.client(), scope, gone.clone()));
     }
     let outcome = tokio::select! {
-        outcome = serve(&mut system, manifests, story) => outcome,
+        outcome = serve(&mut system, manifests, &aliases, story) => outcome,
         () = signals.end.cancelled() => Ok(()),
     };
     story.tell("stopping");
@@ -203,7 +207,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     outcome
 }
 
-async fn serve(system: &mut System, files: Vec<ManifestFile>, story: Story) -> anyhow::Result<()> {
+async fn serve(
+    system: &mut System,
+    files: Vec<ManifestFile>,
+    aliases: &BTreeMap<String, String>,
+    story: Story,
+) -> anyhow::Result<()> {
     system.warm_up().await?;
     for mut file in files {
         system.fill(&mut file, story).await?;
@@ -212,6 +221,9 @@ async fn serve(system: &mut System, files: Vec<ManifestFile>, story: Story) -> a
         }
     }
     system.ready(story).await?;
+    if let Some(connected) = system.providers() {
+        undriven::tell(story, &system.client(), aliases, &connected).await?;
+    }
     crate::log::say("ready: machines can be created");
     Err(system.failure().await)
 }

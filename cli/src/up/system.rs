@@ -226,6 +226,11 @@ impl System {
         self.client.clone()
     }
 
+    /// The providers with a driver that is ready; `None`: no core here knows.
+    pub(crate) fn providers(&self) -> Option<Vec<String>> {
+        self.core.as_ref()?.core().map(Core::connected)
+    }
+
     /// The core's report of orphans; empty without drivers.
     pub(crate) async fn orphans(&self) -> anyhow::Result<OrphanReport> {
         let Some(embedded) = self.core.as_ref().filter(|_| !self.drivers.is_empty()) else {
@@ -354,6 +359,10 @@ impl System {
             () = immediately.cancelled() => {
                 self.end_drivers.immediately.cancel();
                 while self.driver_tasks.join_next().await.is_some() {}
+                // Without the API server its writes would fail, and the terminal would show that.
+                if let Some(core) = self.core.take() {
+                    core.abandon().await;
+                }
                 return;
             }
         }

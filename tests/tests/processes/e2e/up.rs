@@ -189,7 +189,9 @@ fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
     first.terminate();
     assert!(first.wait().success());
 
-    let mut second = up(&data, &[]);
+    let mut second = up(&data, &["--driver", "none"]);
+    let undriven = second.last_said("no driver for fake.ostler.dev is connected").unwrap();
+    assert!(undriven.contains("machine fake-1 needs it: add --driver fake"), "{undriven}");
     // Ports were chosen anew, and the discovery cache of kubectl is keyed by them.
     let machine = kubectl.get("machine", "fake-1");
     assert_eq!(machine["spec"]["providerID"], provider_id);
