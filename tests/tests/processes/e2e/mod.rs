@@ -3,7 +3,7 @@
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, those of the core run
 //! against the cluster it names, one after the other, in its namespace `default`, which they leave without machines. What
 //! kills or damages the API server says `skipped` then; what is about `ostler up` (`dashboard`, `dead_instance`, `debugging`, `docker`,
-//! `joining`, `node`, `readme`, `unserved`, `up`) or needs no API server runs as ever.
+//! `joining`, `node`, `readme`, `terminal`, `unserved`, `up`) or needs no API server runs as ever.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -39,5 +39,6 @@ mod sanity;
 mod skips;
 mod specs;
 mod story;
+mod terminal;
 mod unserved;
 mod up;
