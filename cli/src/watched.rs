@@ -96,6 +96,11 @@ impl<K: Resource<DynamicType = ()>> Seen<K> {
         self.state == State::Reading
     }
 
+    /// The objects, also those of a first list that has not ended.
+    pub(crate) fn so_far(&self) -> impl Iterator<Item = &K> {
+        if self.is_reading() { self.relisted.values() } else { self.objects.values() }
+    }
+
     /// Why what is known may be old, or nothing.
     pub(crate) fn lack(&self) -> Option<&str> {
         match &self.state {
@@ -153,10 +158,23 @@ mod tests {
             assert!(!seen.take(Err(refused(code))), "the same is no news");
             assert_eq!(seen.lack(), Some(said));
         }
-        let pool = MachinePool::new("p", MachinePoolSpec::default());
-        for event in [Event::Init, Event::InitApply(pool), Event::InitDone] {
+        let list = || {
+            let pool = MachinePool::new("p", MachinePoolSpec::default());
+            [Event::Init, Event::InitApply(pool), Event::InitDone]
+        };
+        for event in list() {
             seen.take(Ok(event));
         }
         assert_eq!((seen.lack(), seen.is_reading(), seen.objects.len()), (None, false, 1));
+        let mut first = Seen::default();
+        let number = list().map(|event| {
+            first.take(Ok(event));
+            first.so_far().count()
+        });
+        assert_eq!(
+            (number, first.objects.len()),
+            ([0, 1, 1], 1),
+            "a first list is shown as it goes"
+        );
     }
 }

@@ -58,7 +58,7 @@ impl Hub {
         if let Some(live) = live.upgrade() {
             return live;
         }
-        let (sender, snapshots) = watch::channel(Arc::default());
+        let (sender, snapshots) = watch::channel(Arc::new(Snapshot::unread()));
         let end = CancellationToken::new();
         let (source, ended) = (Arc::clone(&self.source), end.clone());
         tokio::spawn(
@@ -108,7 +108,10 @@ async fn follow(source: &Source, sender: watch::Sender<Arc<Snapshot>>) {
             Some(event) = of_sets.next() => changed |= all.sets.take(event),
             Some(event) = of_pools.next() => changed |= all.pools.take(event),
             Some(event) = of_reserves.next() => changed |= all.reserves.take(event),
-            Some(event) = of_machines.next() => changed |= all.machines.take(event),
+            // There are many: they are shown as they are read.
+            Some(event) = of_machines.next() => {
+                changed |= all.machines.take(event) || all.machines.is_reading();
+            }
             Some(answer) = asked.next() => {
                 around = Some(answer);
                 changed = true;

@@ -52,6 +52,13 @@ pub(super) struct Snapshot {
     machines: BTreeMap<String, Arc<Row>>,
 }
 
+impl Snapshot {
+    /// Before anything was read.
+    pub(super) fn unread() -> Self {
+        Self { head: Head { reading: true, ..Head::default() }, ..Self::default() }
+    }
+}
+
 /// Everything but the machines, of which there are many.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -126,7 +133,7 @@ impl Objects {
         rows: &mut Rows,
         now: Timestamp,
     ) -> Snapshot {
-        let machines = || self.machines.objects.values();
+        let machines = || self.machines.so_far();
         let mut phases = BTreeMap::new();
         for machine in machines() {
             *phases.entry(phase(machine)).or_default() += 1;
@@ -415,7 +422,7 @@ mod tests {
             ListOrphansResponse { orphans: vec![orphan; 25], left_out: 100, ..Default::default() };
         let told = head(&objects, Some(&around(Ok(known(Ok(orphans))))));
         for (path, expected) in [
-            ("/phases/New", json!(2)),
+            ("/phases/Pending", json!(2)),
             ("/waits/0/reason", json!("CapacityExhausted")),
             ("/waits/0/machines", json!(2)),
             ("/waits/0/hint", json!("raise the quota, or wait for capacity")),

@@ -249,7 +249,7 @@ function sift() {
   shown = [...machines.values()].filter((it) => words.every((word) => it.text.includes(word)));
   shown.sort((a, b) => a.rests - b.rests || (a.key < b.key ? -1 : 1));
   const all = machines.size === shown.length ? String(shown.length) : `${shown.length} of ${machines.size}`;
-  write($("machines-number"), head?.reading ? "" : all);
+  write($("machines-number"), !head?.reading ? all : machines.size ? `${all} so far` : "");
   fit();
 }
 
