@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_detail_of_another_type_is_named() {
-        let any = prost_types::Any { type_url: "a.b/google.rpc.ErrorInfo".to_owned(), value: vec![] };
+        let any =
+            prost_types::Any { type_url: "a.b/google.rpc.ErrorInfo".to_owned(), value: vec![] };
         let rich = tonic_types::pb::Status { details: vec![any], ..Default::default() };
         let status = Status::with_details(Code::NotFound, "x", rich.encode_to_vec().into());
         let (error, _) = error(&status);

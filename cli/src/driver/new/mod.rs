@@ -185,7 +185,10 @@ fn found(sdk: &Path) -> anyhow::Result<PathBuf> {
         manifest.contains("name = \"ostler-driver-sdk\"")
     };
     let Some(dir) = [sdk.to_owned(), sdk.join("sdk")].into_iter().find(is_sdk) else {
-        bail!("--sdk {}: no SDK is there: name the folder `sdk` of a clone of Ostler", sdk.display());
+        bail!(
+            "--sdk {}: no SDK is there: name the folder `sdk` of a clone of Ostler",
+            sdk.display()
+        );
     };
     fs::canonicalize(&dir).with_context(|| format!("--sdk {} cannot be read", dir.display()))
 }

@@ -200,11 +200,8 @@ async fn beside_others(bench: &Bench) -> Outcome {
         let listed = asked.sent.elapsed();
         if is_there_before_its_end(&driver, &asked, &machine).await? {
             let records = driver.listed(&machine).await?;
-            let status = driver.ask(machine.status("")).await?;
-            let absent = status.error_of(&[MachineErrorCode::NotFound]).is_ok();
-            if records.is_empty() || absent {
-                let came =
-                    "list or status do not show an instance that boots, and that the cloud has";
+            if records.is_empty() {
+                let came = "the list does not show an instance that boots, and that the cloud has";
                 bench.harness.setup.observations.add(Rule::ListAtOnce, came);
             }
         }
@@ -214,8 +211,9 @@ async fn beside_others(bench: &Bench) -> Outcome {
         if listed < made.took * 3 / 4 {
             return Ok(());
         }
+        // A create that is over at once holds up nobody.
         if made.took < SLOW {
-            return Err(not_offered("no instance takes a second, be it one of --slow-class"));
+            return Ok(());
         }
     }
     Err(failed(
