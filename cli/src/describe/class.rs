@@ -6,7 +6,6 @@ use kube::{Client, ResourceExt};
 use ostler_api::machine::{MachineSpec, WaitReason};
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::class::{names_class, users};
-use ostler_lifecycle::numbered;
 use serde_json::{Map, json};
 
 use super::fleet::named;
@@ -63,8 +62,11 @@ fn refusal(machine: &Machine) -> Option<String> {
 fn valid(subject: &Subject) -> Option<String> {
     if let [first, ..] = subject.refused.as_slice() {
         let wait = refusal(first).unwrap_or_default();
-        let count = numbered(subject.refused.len(), "machine");
-        return Some(format!("no: {count}, such as {}, cannot use it: {wait}", first.name()));
+        let users = match subject.refused.len() {
+            1 => format!("machine {}", first.name()),
+            more => format!("{more} machines, such as {},", first.name()),
+        };
+        return Some(format!("no: {users} cannot use it: {wait}"));
     }
     let class = &subject.found.object;
     let said = class.valid().filter(|it| it.observed_generation == class.metadata.generation)?;
@@ -182,7 +184,7 @@ Waits for          its machines and machinepools to go
             "status": { "waitingFor": { "reason": "InvalidSpec", "message": "no such zone" } }
         }))
         .unwrap();
-        let refused = "no: 1 machine, such as m, cannot use it: no such zone";
+        let refused = "no: machine m cannot use it: no such zone";
         for (status, generation, machines, expected) in [
             ("True", 2, vec![], Some("yes: so it is")),
             ("False", 2, vec![], Some("no: so it is")),
