@@ -329,7 +329,7 @@ const CHECK_RULES: [(&str, &str); 5] = [
 const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
     (
         "!has(self.type) || self.type in ['RollingUpdate', 'InPlaceUpdate', 'OnDelete']",
-        "type is none of RollingUpdate, InPlaceUpdate, OnDelete",
+        "type must be RollingUpdate, InPlaceUpdate or OnDelete",
     ),
     (
         "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxSurge) \
@@ -356,7 +356,7 @@ const STRATEGY_RULES: [(&str, &str); 3] = [
     (
         "has(self.strategy) && has(self.strategy.type) \
          && self.strategy.type in ['RollingUpdate', 'Recreate', 'InPlaceUpdate']",
-        "strategy.type is none of RollingUpdate, Recreate, InPlaceUpdate",
+        "strategy.type must be RollingUpdate, Recreate or InPlaceUpdate",
     ),
     (
         "!has(self.strategy) || !has(self.strategy.type) || self.strategy.type != 'RollingUpdate' \
