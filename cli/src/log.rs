@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal as _, Write};
 
+use kube::core::Status;
 use ostler_server::{AuditArgs, Log, LogStyle};
 use tracing_subscriber::EnvFilter;
 
@@ -90,7 +91,14 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Parsers point at a place in several lines: all but the first are indented, so that they look like nothing else.
 fn causes(error: &anyhow::Error) -> String {
     let shown = |text: String| terminal::lines(&text).replace('\n', "\n    ");
-    let mut told: Vec<_> = error.chain().map(|cause| shown(cause.to_string())).collect();
+    // kube shows all fields of a refusal, and the refusal once more as its cause.
+    let refusals = error.chain().filter(|it| !it.is::<Status>());
+    let mut told: Vec<_> = refusals
+        .map(|cause| match cause.downcast_ref() {
+            Some(kube::Error::Api(status)) => shown(status.message.clone()),
+            _ => shown(cause.to_string()),
+        })
+        .collect();
     // Libraries pass an error on under its own words.
     told.dedup();
     format!("error: {}", told.join("\n  because: "))
@@ -114,6 +122,14 @@ mod tests {
     fn a_cause_that_libraries_pass_on_is_told_once() {
         let error = anyhow::anyhow!("no such file").context("no such file").context("not read");
         assert_eq!(causes(&error), "error: not read\n  because: no such file");
+    }
+
+    #[test]
+    fn a_refusal_of_the_api_server_is_told_once_and_in_its_words() {
+        let refusal = Status::failure("spec.replicas must not be negative", "Invalid").boxed();
+        let error = anyhow::Error::new(kube::Error::Api(refusal)).context("a.yaml was not accepted");
+        let told = "error: a.yaml was not accepted\n  because: spec.replicas must not be negative";
+        assert_eq!(causes(&error), told);
     }
 
     #[test]
