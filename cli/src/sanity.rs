@@ -83,13 +83,13 @@ pub(crate) struct Args {
     /// Command that reads the cloud without the driver, e.g. "./my-driver probe"
     ///
     /// The suite adds a word as the last argument. `instances`: prints all instances as `[{"providerId", "name", "uid",
-    /// "clusterId",
-    /// "tags": {}, "userData": "<base64>"}]`, with name, uid and clusterId as its tags say. `resources`: prints all that
-    /// costs money as `[{"id", "kind", "uid", "clusterId", "tags": {}}]`. `journal-length`: prints a number that grows with
-    /// each change of the cloud. `add-foreign-tag ID KEY=VALUE` and `remove-identity ID` change the tags of an instance,
-    /// and `remove-instance ID` ends it.
-    /// `break on`, `break off` and `break after N` take the cloud away (after N more changes) and bring it back. A word that
-    /// it does not know must end it with a code other than 0; the checks that need the word are skipped.
+    /// "clusterId", "tags": {}, "userData": "<base64>"}]`, with name, uid and clusterId as its tags say. `resources`: prints
+    /// all that costs money as `[{"id", "kind", "uid", "clusterId", "tags": {}}]`. `journal-length`: prints a number that
+    /// grows with each change of the cloud. `zones`: prints names of zones as `["a", "b"]`. `add-foreign-tag ID KEY=VALUE`
+    /// and `remove-identity ID` change the tags of an instance; `remove-instance ID` ends it, and returns once it is gone.
+    /// `break on`, `break off` and `break after N` take the cloud away (after N more changes) and bring it back; with
+    /// --cloud the suite does that itself. A word that it does not know must end it with a code other than 0; the checks
+    /// that need the word are skipped.
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
 

@@ -349,16 +349,26 @@ impl Bench {
         self.harness.setup.cloud.clone().ok_or_else(|| skipped("--cloud is not given"))
     }
 
-    /// Takes the cloud away (`on`, `after N` changes more) or brings it back (`off`).
-    pub(crate) async fn break_cloud(&self, how: &str) -> Outcome {
+    /// Takes the cloud away after so many changes more; `None` brings it back.
+    pub(crate) async fn break_cloud(&self, after: Option<u32>) -> Outcome {
+        let how = match after {
+            None => "off".to_owned(),
+            Some(0) => "on".to_owned(),
+            Some(changes) => format!("after {changes}"),
+        };
+        if let Some(cloud) = self.harness.setup.cloud.as_ref().filter(|it| it.is_between()) {
+            cloud.goes_away(after);
+            self.facts.lock().away = after.is_some();
+            self.step(format_args!("between driver and cloud: break {how}"));
+            return Ok(());
+        }
         let probe = self.probe()?;
-        let begins = how != "off";
-        if begins {
+        if after.is_some() {
             // Also if the check is given up while the command runs.
             self.facts.lock().away = true;
         }
-        let done = probe.break_cloud(how).await;
-        if done.is_ok() != begins {
+        let done = probe.break_cloud(&how).await;
+        if done.is_ok() != after.is_some() {
             self.facts.lock().away = false;
         }
         done?;
@@ -371,7 +381,7 @@ impl Bench {
         if !self.facts.lock().away {
             return None;
         }
-        match self.break_cloud("off").await {
+        match self.break_cloud(None).await {
             Ok(()) => None,
             Err(
                 NotPassed::Failed(Failure { came: why, .. })

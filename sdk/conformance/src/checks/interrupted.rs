@@ -32,13 +32,13 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
     let parts = untagged_parts(&probe).await;
     for changes in 1..=MOST_CHANGES {
         let machine = bench.machine();
-        bench.break_cloud(&format!("after {changes}")).await?;
+        bench.break_cloud(Some(changes)).await?;
         let answer = ask(&driver, machine.create()).await?;
         all_tagged(&driver, &probe, &before).await?;
         let new: Vec<_> = untagged_parts(&probe).await.difference(&parts).cloned().collect();
         let expected = "no new disk or other part without the UID of its machine";
         ensure(new.is_empty(), expected, new.join(", "))?;
-        bench.break_cloud("off").await?;
+        bench.break_cloud(None).await?;
         truthful(&driver, &machine, &answer).await?;
         driver.create(&machine).await?;
         let count = probe.instances_of(&machine).await?.len();

@@ -125,9 +125,9 @@ async fn parts(bench: &Bench) -> Outcome {
     let Ok(probe) = bench.probe() else { return Ok(()) };
     for changes in 1..=MOST_CHANGES {
         let machine = bench.machine();
-        bench.break_cloud(&format!("after {changes}")).await?;
+        bench.break_cloud(Some(changes)).await?;
         let answer = ask(&driver, machine.create()).await?;
-        bench.break_cloud("off").await?;
+        bench.break_cloud(None).await?;
         if answer.machine().is_ok() {
             return driver.delete(&machine).await;
         }

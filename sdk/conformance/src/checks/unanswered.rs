@@ -32,7 +32,7 @@ pub(super) enum Trouble {
 impl Trouble {
     /// Takes the cloud away. The runner brings it back, whatever becomes of the check.
     pub(super) async fn away(bench: &Bench) -> Outcome<Self> {
-        bench.break_cloud("on").await?;
+        bench.break_cloud(Some(0)).await?;
         Ok(Self::Away)
     }
 
@@ -55,7 +55,7 @@ impl Trouble {
 
     pub(super) async fn over(self, bench: &Bench) -> Outcome {
         match self {
-            Self::Away => bench.break_cloud("off").await,
+            Self::Away => bench.break_cloud(None).await,
             Self::Denied => Ok(()),
         }
     }

@@ -107,6 +107,16 @@ impl Cloud {
         self.fronts.iter().flat_map(told).chain(trusted).collect()
     }
 
+    /// Whether requests to the cloud come here.
+    pub(crate) fn is_between(&self) -> bool {
+        !self.fronts.is_empty()
+    }
+
+    /// Takes the cloud away after so many changes more; `None` brings it back.
+    pub(crate) fn goes_away(&self, after: Option<u32>) {
+        self.script.goes_away(after);
+    }
+
     /// The next requests are those of one operation.
     pub(crate) async fn begin(&self, plan: Option<(usize, Fault)>) -> Outcome {
         self.script.begin(plan);

@@ -45,6 +45,8 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Script {
     now: Mutex<Now>,
+    /// So many changes more, and the cloud is away.
+    away: Mutex<Option<u32>>,
     /// Grows with each operation: what hangs then ends.
     number: watch::Sender<u64>,
 }
@@ -63,7 +65,7 @@ struct Now {
 
 impl Default for Script {
     fn default() -> Self {
-        Self { now: Mutex::default(), number: watch::Sender::new(0) }
+        Self { now: Mutex::default(), away: Mutex::default(), number: watch::Sender::new(0) }
     }
 }
 
@@ -86,8 +88,26 @@ impl Script {
         seen
     }
 
+    /// Takes the cloud away after so many changes more; `None` brings it back.
+    pub(crate) fn goes_away(&self, after: Option<u32>) {
+        *self.away.lock() = after;
+    }
+
+    fn is_away(&self, request: &Request) -> bool {
+        let mut away = self.away.lock();
+        let Some(left) = away.as_mut() else { return false };
+        let gone = *left == 0;
+        if !request.line.starts_with("GET ") {
+            *left = left.saturating_sub(1);
+        }
+        gone
+    }
+
     /// A request came.
     pub(crate) fn turn(&self, request: &Request) -> Turn {
+        if self.is_away(request) {
+            return Turn::Meet(Fault::Reset);
+        }
         let mut now = self.now.lock();
         if now.seen.requests.len() >= MOST {
             return Turn::Pass;
@@ -157,6 +177,16 @@ mod tests {
         tokio::time::advance(OUTAGE).await;
         assert!(!meets(&script, "POST /b"));
         assert_eq!(script.end().hit.as_deref(), Some("POST /b"));
+        assert!(!meets(&script, "POST /b"));
+    }
+
+    #[test]
+    fn a_cloud_that_goes_away_after_a_change_answers_until_then_and_when_it_is_back() {
+        let script = Script::default();
+        script.goes_away(Some(1));
+        let met = ["GET /a", "POST /b", "GET /a", "POST /b"].map(|line| meets(&script, line));
+        assert_eq!(met, [false, false, true, true]);
+        script.goes_away(None);
         assert!(!meets(&script, "POST /b"));
     }
 
