@@ -34,7 +34,8 @@ async fn hooks_hold_the_drain_and_the_instance_until_they_are_taken_away() {
     delete(&world, "m").await;
     world.until("m", "held before its drain", waits_for(WaitReason::PreDrainHook)).await;
     let waiting = get(&world, "m").await.status.unwrap().waiting_for.unwrap();
-    assert_eq!(waiting.message.as_deref(), Some("held by backup of backup-operator"));
+    let held = format!("held by annotation {drain} of backup-operator");
+    assert_eq!(waiting.message, Some(held));
     tokio::time::sleep(std::time::Duration::from_mins(150)).await;
     world.patch_machine("m", json!({ "metadata": { "annotations": { &drain: null } } })).await;
     world.until("m", "held before its end", waits_for(WaitReason::PreTerminateHook)).await;
