@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn a_refusal_of_the_api_server_is_told_once_and_in_its_words() {
         let refusal = Status::failure("spec.replicas must not be negative", "Invalid").boxed();
-        let error = anyhow::Error::new(kube::Error::Api(refusal)).context("a.yaml was not accepted");
+        let error =
+            anyhow::Error::new(kube::Error::Api(refusal)).context("a.yaml was not accepted");
         let told = "error: a.yaml was not accepted\n  because: spec.replicas must not be negative";
         assert_eq!(causes(&error), told);
     }

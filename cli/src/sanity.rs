@@ -88,7 +88,7 @@ pub(crate) struct Args {
     /// grows with each change of the cloud. `zones`: prints names of zones as `["a", "b"]`. `add-foreign-tag ID KEY=VALUE`
     /// and `remove-identity ID` change the tags of an instance; `remove-instance ID` ends it, and returns once it is gone.
     /// `break on`, `break off` and `break after N` take the cloud away (after N more changes) and bring it back; with
-    /// --cloud the suite does that itself. A word that it does not know must end it with a code other than 0; the checks
+    /// --cloud the suite does both. A word that it does not know must end it with a code other than 0; the checks
     /// that need the word are skipped.
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,

@@ -37,7 +37,9 @@ pub(super) async fn tell(
             needed.entry(provider).or_default().push((kind, name));
         }
     }
-    needed.iter().for_each(|(provider, needs)| story.tell(line(provider, needs)));
+    for (provider, needs) in &needed {
+        story.tell(line(provider, needs));
+    }
     Ok(())
 }
 
