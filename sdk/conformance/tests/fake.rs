@@ -40,6 +40,7 @@ const PROBED: [&str; 28] = [
     "secret/not-in-tags",
     "session/standby-tells-nothing",
     "status/cloud-away",
+    "status/removed",
     "update/cloud-away",
     "update/foreign-tags-kept",
     "update/foreign-tags-of-parts",
