@@ -92,7 +92,7 @@ pub(crate) fn error(error: &anyhow::Error) {
 fn causes(error: &anyhow::Error) -> String {
     let shown = |text: String| terminal::lines(&text).replace('\n', "\n    ");
     // kube shows all fields of a refusal, and the refusal once more as its cause.
-    let refusals = error.chain().filter(|it| !it.is::<Status>());
+    let refusals = error.chain().filter(|it| !it.is::<Box<Status>>());
     let mut told: Vec<_> = refusals
         .map(|cause| match cause.downcast_ref() {
             Some(kube::Error::Api(status)) => shown(status.message.clone()),

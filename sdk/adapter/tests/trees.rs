@@ -82,6 +82,15 @@ fn parent(pid: i32) -> i32 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Whether no thread runs: each goes on for a moment after the signal.
+fn stopped(pid: i32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|rest| rest.starts_with(" T") || rest.is_empty())
+    })
+}
+
 fn end(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
@@ -262,10 +271,13 @@ fn the_next_adapter_ends_what_is_left_when_everything_above_the_driver_was_kille
         place.told("own");
         let started = place.all_told();
         let above = parent(place.told("own"));
-        end(above, Signal::SIGSTOP);
+        // The adapter, and not the process above the driver, is stopped: the kernel continues what is stopped when its parent ends.
+        let adapter = first.0.id().try_into().unwrap();
+        end(adapter, Signal::SIGSTOP);
+        until("the stop of each thread of the adapter", || stopped(adapter).then_some(()));
+        end(above, Signal::SIGKILL);
         first.0.kill().unwrap();
         first.0.wait().unwrap();
-        end(above, Signal::SIGKILL);
         // Nobody finds `hidden` any more: its environment is empty, and the process above is gone.
         end(place.told("hidden"), Signal::SIGKILL);
         let stranger = Command::new("sleep").arg("600").spawn().unwrap();
