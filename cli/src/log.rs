@@ -2,6 +2,7 @@
 //! to the terminal, so that nothing gets there unescaped; a test of the repository looks for others.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::core::Status;
 use ostler_server::{AuditArgs, Log, LogStyle};
@@ -29,12 +30,22 @@ pub(crate) fn start(default: &str, audit: &AuditArgs) -> anyhow::Result<Log> {
     Log::start(filter, || Diagnostics, LogStyle::lines(false), audit)
 }
 
+/// A person ended the process immediately.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// From here on what breaks off is no news, and nothing tells of it.
+pub(crate) fn end_diagnostics() {
+    ENDED.store(true, Ordering::Relaxed);
+}
+
 /// Where diagnostics go: to stderr, above what stands at the bottom of the terminal.
 struct Diagnostics;
 
 impl Write for Diagnostics {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        screen::above(|| record(&mut io::stderr(), bytes))?;
+        if !ENDED.load(Ordering::Relaxed) {
+            screen::above(|| record(&mut io::stderr(), bytes))?;
+        }
         Ok(bytes.len())
     }
 

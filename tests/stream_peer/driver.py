@@ -154,7 +154,8 @@ async def initialize_machine(x):
 async def update_machine(x):
     await log_in(x)
     spec, row = await spec_of(x), need(x)
-    if paths := fixed(row, spec):
+    last = json.loads(x.request.last_applied_spec_json or "{}")  # what an update in place brought there is no change
+    if paths := [it for it in fixed(row, spec) if last.get(it[0]) != spec[it[0]]]:
         raise Failed("FAILED_PRECONDITION", "NOT_HOT_UPDATABLE", "this cannot change while it runs", paths=paths)
     have, own = json.loads(row["tags"]), json.loads(row["own_tags"])  # what is there, and what is there by us
     want = {key: tag for key, tag in have.items() if key not in own} | spec["tags"]  # tags of others stay

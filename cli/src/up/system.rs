@@ -357,9 +357,9 @@ impl System {
         tokio::select! {
             () = self.drivers_ended(story) => {}
             () = immediately.cancelled() => {
+                crate::log::end_diagnostics();
                 self.end_drivers.immediately.cancel();
                 while self.driver_tasks.join_next().await.is_some() {}
-                // Without the API server its writes would fail, and the terminal would show that.
                 if let Some(core) = self.core.take() {
                     core.abandon().await;
                 }
@@ -376,7 +376,7 @@ impl System {
         };
         tokio::select! {
             () = rest => {}
-            () = immediately.cancelled() => {}
+            () = immediately.cancelled() => crate::log::end_diagnostics(),
         }
     }
 
