@@ -17,7 +17,7 @@ use ostler_driver_fake::control::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 28] = [
+const PROBED: [&str; 29] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
