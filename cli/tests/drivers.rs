@@ -30,7 +30,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(began.elapsed() < Duration::from_mins(1), "no {what} within a minute");
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(50));
     }
 }
 

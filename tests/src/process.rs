@@ -14,6 +14,11 @@ use crate::tools::root;
 
 /// Long enough for a loaded machine; a test that gets here has failed.
 pub const PATIENCE: Duration = Duration::from_mins(2);
+/// Waits between two looks: a look without a pause takes a core from all other tests.
+pub fn pause() {
+    std::thread::park_timeout(Duration::from_millis(200));
+}
+
 /// Lines that a process may be ahead of its reader.
 const LINES_AHEAD: usize = 10_000;
 

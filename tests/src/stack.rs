@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::account::kubeconfig_of_the_core;
 use crate::kubectl::Kubectl;
 use crate::ports::free_port;
-use crate::process::{PATIENCE, Process};
+use crate::process::{PATIENCE, Process, pause};
 use crate::tools;
 
 /// A process of the stack.
@@ -208,7 +208,7 @@ impl Stack {
                 return first.began;
             }
             assert!(Instant::now() < deadline, "{} stays empty", log.display());
-            std::thread::yield_now();
+            pause();
         }
     }
 
@@ -266,7 +266,7 @@ impl Stack {
                 return;
             }
             assert!(Instant::now() < deadline, "{name} is {value:?} for ever in:\n{metrics}");
-            std::thread::yield_now();
+            pause();
         }
     }
 

@@ -16,9 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ostler_tests::process::{PATIENCE, Process, binaries};
+use ostler_tests::process::{PATIENCE, Process, binaries, pause};
 use ostler_tests::stack::{Part, Stack};
 use ostler_tests::tools;
 use serde_json::{Value, json};
@@ -139,8 +139,7 @@ impl Capi {
         while !is(self) {
             let seen = || self.kubectl().list(OURS);
             assert!(Instant::now() < until, "{what}: {:#?}", seen());
-            // Each look is a process, or a busy loop.
-            std::thread::park_timeout(Duration::from_millis(50));
+            pause();
         }
     }
 

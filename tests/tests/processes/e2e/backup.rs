@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use ostler_driver_fake::fault::Verb;
-use ostler_tests::process::{PATIENCE, binaries};
+use ostler_tests::process::{PATIENCE, binaries, pause};
 use ostler_tests::stack::{Part, Stack};
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub(crate) fn until_orphans(admin: &str, what: &str, enough: impl Fn(&Value) -> 
             return now;
         }
         assert!(Instant::now() < deadline, "never {what}: {now:#}");
-        std::thread::yield_now();
+        pause();
     }
 }
 
@@ -103,7 +103,7 @@ fn a_machine_made_after_the_backup_survives_the_restore_until_it_is_accepted() {
     let deadline = Instant::now() + PATIENCE;
     while looks(&stack) < enough {
         assert!(Instant::now() < deadline, "no scan comes any more");
-        std::thread::yield_now();
+        pause();
     }
     assert_eq!(stack.instances_of("late").len(), 1, "it survives");
     assert_eq!(stack.instances_of("fake-1").len(), 1);
@@ -117,7 +117,7 @@ fn a_machine_made_after_the_backup_survives_the_restore_until_it_is_accepted() {
     let deadline = Instant::now() + PATIENCE;
     while !stack.instances_of("late").is_empty() {
         assert!(Instant::now() < deadline, "it is collected once it is accepted");
-        std::thread::yield_now();
+        pause();
     }
     assert_eq!(stack.instances_of("fake-1").len(), 1);
     stack.kubectl().apply(&machine("last", "fake"));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_tests::kubectl::Kubectl;
-use ostler_tests::process::PATIENCE;
+use ostler_tests::process::{PATIENCE, pause};
 use ostler_tests::stack::{Part, Stack};
 use serde_json::Value;
 
@@ -223,6 +223,7 @@ fn both_die_in(world: &mut World, change: impl FnOnce(&Kubectl)) {
     let until = |met: &dyn Fn() -> bool| {
         while !met() {
             assert!(Instant::now() < deadline, "nothing happens");
+            pause();
         }
     };
     let kubectl = world.kubectl.clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use ostler_tests::process::{PATIENCE, binaries};
+use ostler_tests::process::{PATIENCE, binaries, pause};
 use ostler_tests::tools;
 use tempfile::TempDir;
 
@@ -76,6 +76,7 @@ impl Terminal {
                 return screen;
             }
             assert!(begun.elapsed() < PATIENCE, "it does not show {what}:\n{screen}");
+            pause();
         }
     }
 }
