@@ -24,6 +24,8 @@ use crate::log::{self, page, say};
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
 /// it offers, with 1 if not, and with 2 if it could not be checked at all.
 #[derive(Debug, Parser)]
+// The caller of a script can override the flags that the script gives. Flags that collect values keep all values.
+#[command(args_override_self = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 pub(crate) struct Args {
     /// Command line of the driver; the suite starts and ends it, with OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, or with
@@ -376,4 +378,50 @@ fn list() {
 fn unusable(error: &anyhow::Error) -> ExitCode {
     log::error(error);
     ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cli, Command};
+
+    fn parsed(line: &str) -> Result<Box<Args>, clap::Error> {
+        let driver = "ostler sanity --driver-cmd ./driver --class class.yaml";
+        let line = driver.split(' ').chain(line.split(' '));
+        let Command::Sanity(args) = Cli::try_parse_from(line)?.command else {
+            panic!("another command");
+        };
+        Ok(args)
+    }
+
+    #[test]
+    fn of_a_flag_with_one_value_the_last_one_counts() {
+        let args = parsed(
+            "--timeout-scale 2 --timeout-scale 3 --class other.yaml --list-lag 1s --list-lag 2s \
+             --no-create --no-create",
+        )
+        .unwrap();
+        assert!((args.timeout_scale - 3.0).abs() < f64::EPSILON, "{}", args.timeout_scale);
+        assert_eq!(args.class.as_deref(), Some(Path::new("other.yaml")));
+        assert_eq!(args.list_lag, Some(Duration::from_secs(2)));
+        assert!(args.no_create);
+    }
+
+    #[test]
+    fn a_flag_that_may_be_repeated_keeps_all_its_values() {
+        let args = parsed(
+            "--cloud http://a:1 --cloud-env A --cloud http://b:2 --cloud-env B --cloud-ca-env C \
+             --cloud-ca-env D",
+        )
+        .unwrap();
+        assert_eq!(args.cloud, ["http://a:1/", "http://b:2/"]);
+        assert_eq!(args.cloud_env, ["A", "B"]);
+        assert_eq!(args.cloud_ca_env, ["C", "D"]);
+    }
+
+    #[test]
+    fn a_repeated_flag_still_conflicts_with_another_one() {
+        let refused = parsed("--listen 127.0.0.1:1 --listen 127.0.0.1:2 --token-file token");
+        assert_eq!(refused.unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict);
+    }
 }
