@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::core::Status;
+use ostler_controllers::message_of;
 use ostler_server::{AuditArgs, Log, LogStyle};
 use tracing_subscriber::EnvFilter;
 
@@ -30,10 +31,10 @@ pub(crate) fn start(default: &str, audit: &AuditArgs) -> anyhow::Result<Log> {
     Log::start(filter, || Diagnostics, LogStyle::lines(false), audit)
 }
 
-/// A person ended the process immediately.
+/// Whether a person ended the process immediately.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// From here on what breaks off is no news, and nothing tells of it.
+/// Drops diagnostics from now on: writes that break off are expected.
 pub(crate) fn end_diagnostics() {
     ENDED.store(true, Ordering::Relaxed);
 }
@@ -105,10 +106,7 @@ fn causes(error: &anyhow::Error) -> String {
     // kube shows all fields of a refusal, and the refusal once more as its cause.
     let refusals = error.chain().filter(|it| !it.is::<Box<Status>>());
     let mut told: Vec<_> = refusals
-        .map(|cause| match cause.downcast_ref() {
-            Some(kube::Error::Api(status)) => shown(status.message.clone()),
-            _ => shown(cause.to_string()),
-        })
+        .map(|cause| shown(message_of(cause).unwrap_or_else(|| cause.to_string())))
         .collect();
     // Libraries pass an error on under its own words.
     told.dedup();

@@ -55,7 +55,7 @@ pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
 pub use ostler_runtime::clock::{Clock, system as system_clock};
 pub use ostler_runtime::namespaces::{Namespaces, NamespacesError};
-pub use ostler_runtime::watch::{Cache, CacheIndex, Change, ObjectName, status_of};
+pub use ostler_runtime::watch::{Cache, CacheIndex, Change, ObjectName, message_of, status_of};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::{FleetSettings, Settings};

@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 /// An error with all its causes: an untrusted certificate is far down. Causes in the error's own text are not repeated.
 pub fn causes(failure: &(dyn Error + 'static)) -> String {
-    if let Some(said) = message(failure) {
+    if let Some(said) = message_of(failure) {
         return said;
     }
     let mut text = failure.to_string();
@@ -23,7 +23,7 @@ pub fn causes(failure: &(dyn Error + 'static)) -> String {
 }
 
 /// The message in an answer of the API server, without its other fields.
-fn message(failure: &(dyn Error + 'static)) -> Option<String> {
+pub fn message_of(failure: &(dyn Error + 'static)) -> Option<String> {
     let Some(kube::Error::Api(status)) = failure.downcast_ref() else { return None };
     (!status.message.is_empty()).then(|| status.message.clone())
 }

@@ -28,8 +28,7 @@ pub use author::Author;
 #[cfg(debug_assertions)]
 pub use cache::handed_out;
 pub use cache::{Cache, CacheIndex, Change, Seen};
-pub use failure::status_of;
-pub use failure::{causes, watch_failed};
+pub use failure::{causes, message_of, status_of, watch_failed};
 pub use found::Found;
 pub use lenient::{Lenient, Unreadable, cannot_be_read};
 pub use metrics::WatchMetrics;
