@@ -44,7 +44,7 @@ mod triggers;
 mod unmanaged_nodes;
 mod watching;
 
-use ostler_runtime::{client, clock, events, kind, namespaces, queue, watch};
+use ostler_runtime::{client, clock, events, handover, kind, namespaces, queue, unseen, watch};
 
 pub use api_health::ApiCheck;
 pub use autoscaler::{Decided, NodeName, ScaleError, Scaler};

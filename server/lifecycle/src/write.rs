@@ -249,24 +249,6 @@ impl Taken {
     }
 }
 
-/// The memory about a write until the cache shows it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Remember {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// The name of the new object, from before the request: the create is repeated until answered.
-    Name,
-    /// The name of the new object, from then on.
-    Created,
-    /// The UID of the deleted object.
-    Deletion,
-    /// The name of the taken Machine, until the answer: it is the first to be taken again.
-    Taking,
-    /// Only that there was no answer.
-    Answer,
-}
-
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
@@ -286,8 +268,9 @@ pub struct Write {
     pub then: Option<Box<Self>>,
     /// The event for a refused write; the answer is added to the message.
     pub refused: Option<Event>,
-    /// What to remember of the write.
-    pub remember: Remember,
+    /// Whether its effect is awaited in the cache. A creation is awaited from before the request, and a patch only for as
+    /// long as it has no answer.
+    pub awaited: bool,
 }
 
 impl Write {
@@ -302,7 +285,7 @@ impl Write {
             first: None,
             then: None,
             refused: None,
-            remember: Remember::Nothing,
+            awaited: false,
         }
     }
 
@@ -318,10 +301,15 @@ impl Write {
         Self { refused: Some(event), ..self }
     }
 
-    /// Remembers the write until the cache shows it.
+    /// Nothing that its effect decides is decided until the cache shows it.
     #[must_use]
-    pub fn remembered(self, remember: Remember) -> Self {
-        Self { remember, ..self }
+    pub fn awaited(self) -> Self {
+        Self { awaited: true, ..self }
+    }
+
+    /// Whether the write is repeated under the same name until it is answered.
+    pub const fn is_repeated(&self) -> bool {
+        matches!(self.verb, Verb::Create(Taken::Controlled(_)))
     }
 
     /// Tells people once it is done.

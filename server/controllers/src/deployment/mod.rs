@@ -2,25 +2,23 @@
 
 mod metrics;
 mod observe;
-mod sent;
 mod triggers;
 
 pub(crate) use metrics::register_deployments;
-pub(crate) use sent::Sent;
 
 use std::sync::Arc;
 
 use ostler_api::MachineDeployment;
 use ostler_lifecycle::deployment::snapshot::Snapshot;
 use ostler_lifecycle::deployment::{DeploymentReport, plan};
-use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
+use ostler_lifecycle::write::{Object, Plan};
 
-use crate::client::{WriteError, Writer};
+use crate::client::Writer;
 use crate::clock::DebugClock;
 use crate::events::Recorder;
-use crate::hand::{Applied, Hand, Unseen};
+use crate::hand::{Applied, Hand};
+use crate::handover::Handover;
 use crate::kind::{Kind, PassError, Passed};
-use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -32,7 +30,6 @@ pub(crate) struct Deployments {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    pub(crate) sent: Sent,
     pub(crate) handover: Handover,
 }
 
@@ -64,8 +61,7 @@ impl Kind for Deployments {
         of: &Snapshot,
         plan: &Plan<DeploymentReport>,
     ) -> Result<Applied, PassError> {
-        let own = Own { sent: &self.sent, deployment: &of.deployment };
-        self.hand(&of.deployment).apply(&plan.writes, &own).await
+        self.hand(&of.deployment).apply(&plan.writes, &()).await
     }
 
     async fn record(
@@ -83,24 +79,6 @@ impl Deployments {
         let Self { writer, stores, recorder, .. } = self;
         let own = Object::Deployment(Arc::clone(deployment));
         Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
-    }
-}
-
-/// The memory about a deployment's writes.
-struct Own<'a> {
-    sent: &'a Sent,
-    deployment: &'a MachineDeployment,
-}
-
-impl Unseen for Own<'_> {
-    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
-        match (write.remember, answer) {
-            (Remember::Created, Ok(())) => self.sent.created(self.deployment, write.of.name()),
-            (Remember::Created | Remember::Answer, Err(error)) if error.may_have_happened() => {
-                self.sent.unanswered(self.deployment);
-            }
-            (_, _) => {}
-        }
     }
 }
 

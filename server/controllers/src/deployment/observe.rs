@@ -10,12 +10,12 @@ use ostler_lifecycle::selector;
 use ostler_lifecycle::write::Same;
 
 use super::Deployments;
-use super::sent::Wait;
 use crate::client::WriteError;
+use crate::handover::Stage;
 use crate::kind::PassError;
 use crate::machine::node_view;
-use crate::set::Stage;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
+use crate::unseen::{Effect, Sent};
 use crate::watch::ObjectName;
 
 /// When to look again whether the cache shows what the API server has.
@@ -38,19 +38,35 @@ impl Deployments {
             }
             Stage::Over => {}
         }
-        let named = |set: &str| ObjectName::new(namespace_of(deployment), set);
-        let sees = |set: &str| self.stores.sets.get(&named(set)).is_some();
-        match self.sent.wait(deployment, sees) {
-            None => Ok(None),
-            Some(Wait::Answer(left)) => Ok(Some(left)),
-            Some(Wait::Cache(set)) => {
-                let api = self.writer.api::<MachineSet>(namespace_of(deployment));
-                if self.writer.get(&api, &set).await.map_err(unread)?.is_none() {
-                    self.sent.gone(deployment, &set);
-                }
-                Ok(Some(LAG))
+        self.unseen(deployment).await
+    }
+
+    /// For how long there may be sets of another generation. A set that is not seen, or that may still grow, would not be
+    /// counted: a pass for another template would want as many Machines once more. A pass for the same generation repeats
+    /// its writes, since the name follows from the template, and each write is on condition of the version.
+    async fn unseen(&self, deployment: &MachineDeployment) -> Result<Option<Duration>, PassError> {
+        let (unseen, owner) = (&self.stores.unseen, deployment.uid());
+        let namespace = namespace_of(deployment);
+        let is_cached =
+            |set: &str| self.stores.sets.get(&ObjectName::new(namespace, set)).is_some();
+        let open = unseen.compare(owner, |of, set, sent| {
+            sent.may_arrive() || sent.answered && of == Effect::Created && !is_cached(set)
+        });
+        let Some(open) = open.filter(|it| it.generation != deployment.metadata.generation) else {
+            return Ok(None);
+        };
+        let unanswered = open.sent.values().filter(|sent| !sent.answered);
+        if let Some(left) = unanswered.map(Sent::left).max() {
+            return Ok(Some(left));
+        }
+        for set in open.keys(Effect::Created) {
+            let api = self.writer.api::<MachineSet>(namespace);
+            if self.writer.get(&api, set).await.map_err(unread)?.is_none() {
+                let gone = Err(&WriteError::NotFound);
+                unseen.answered(owner, (Effect::Created, set), gone);
             }
         }
+        Ok(Some(LAG))
     }
 
     /// Whether the cache has every set that there is, as its spec and metadata are.

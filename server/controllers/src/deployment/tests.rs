@@ -1,15 +1,18 @@
+use std::time::Duration;
+
 use jiff::Timestamp;
 use ostler_api::names::annotation::TRIGGER_DELETION;
+use ostler_lifecycle::write::Part;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, put};
 use crate::client::PATIENCE;
-use crate::election::Predecessor;
 use crate::kind::reconcile;
 use crate::metrics::{Leads, ReconcileMetrics};
 use crate::queue::Outcome;
+use crate::unseen::{ARRIVES, Effect};
 
 const DEPLOYMENT: &str =
     "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/d";
@@ -47,7 +50,6 @@ fn controller(bench: &Bench, handover: Handover) -> Deployments {
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
-        sent: Sent::default(),
         handover,
     }
 }
@@ -171,7 +173,7 @@ async fn a_new_leader_writes_nothing_while_requests_of_the_one_before_may_arrive
     let bench = Bench::new();
     put(&bench.stores.deployments, deployment(&json!({})));
     let metrics = ReconcileMetrics::register(&mut Registry::default());
-    let new = controller(&bench, Handover::new(Predecessor::MayAct));
+    let new = controller(&bench, Handover::new(PATIENCE));
     let name = ObjectName::new("default", "d");
     assert_eq!(reconcile(&new, &name, &metrics).await, Outcome::Again(PATIENCE));
     tokio::time::advance(PATIENCE).await;
@@ -324,4 +326,24 @@ async fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
     let gone = serde_json::from_value(object).unwrap();
     bench.stores.deployments.apply(kube::runtime::watcher::Event::Delete(gone));
     assert!(!scrape().contains(r#"name="d""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_deployment_waits_until_a_request_without_an_answer_can_arrive_no_more() {
+    let bench = Bench::new();
+    let deployments = controller(&bench, Handover::over());
+    let of = |generation: i64| -> MachineDeployment {
+        serde_json::from_value(deployment(&json!({ "generation": generation }))).unwrap()
+    };
+    let wait = async |generation| deployments.unsure(&of(generation)).await.unwrap();
+    bench.stores.unseen.sent("u", Some(1), (Effect::Changed, "d-1"));
+    assert_eq!(wait(1).await, None, "it is repeated");
+    assert_eq!(wait(2).await, Some(ARRIVES));
+    tokio::time::advance(ARRIVES).await;
+    assert_eq!(wait(2).await, None);
+    bench.stores.unseen.sent("u", Some(2), (Effect::Created, "d-2"));
+    bench.stores.unseen.answered("u", (Effect::Created, "d-2"), Ok(()));
+    assert_eq!(wait(2).await, None, "it would create the same one");
+    let soon = Some(Duration::from_secs(1));
+    assert_eq!((wait(3).await, wait(3).await), (soon, None), "the API server has it no more");
 }

@@ -64,6 +64,9 @@ impl Triggers for Woken<Deployments> {
     }
 
     fn deployment(&self, change: &Change<MachineDeployment>) {
+        if let Some(gone) = change.gone() {
+            self.stores.unseen.forget(gone.uid());
+        }
         if let Some(deployment) = change.latest() {
             self.add(ObjectName::of(deployment.as_ref()), change);
         }

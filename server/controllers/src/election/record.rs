@@ -11,6 +11,7 @@ use ostler_lifecycle::home::{self, Need};
 use tokio::time::Instant;
 
 use super::ElectionSettings;
+use crate::client::PATIENCE;
 use crate::watch::Revision;
 
 /// Where the time of terms begins: 2020-01-01T00:00:00Z. Its seconds fit the field of the Lease until 2088.
@@ -62,6 +63,14 @@ pub(crate) enum Predecessor {
 }
 
 impl Predecessor {
+    /// How long its last requests may take.
+    pub(crate) const fn arrives(self) -> Duration {
+        match self {
+            Self::None | Self::Ended => Duration::ZERO,
+            Self::MayAct => PATIENCE,
+        }
+    }
+
     /// The predecessor of a process that takes `lease`. Only the term that ended counts: another client may have led
     /// since, and a person may have taken the holder out.
     pub(super) fn of(lease: &Lease) -> Self {

@@ -11,16 +11,16 @@ use ostler_lifecycle::each;
 use ostler_lifecycle::owner::is_controlled_by;
 use ostler_lifecycle::plan::{Event, Performed};
 use ostler_lifecycle::write::{
-    Answers, Batch, Found, Object, Only, Pace, Part, Remember, Same, Taken, Then, Tried, Verb,
-    Write,
+    Answers, Batch, Found, Object, Only, Pace, Part, Same, Taken, Then, Tried, Verb, Write,
 };
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use super::{Applied, Hand, Unseen, copies};
+use super::{Applied, Hand, Notes, copies};
 use crate::client::{Deletion, Object as Written, WriteError, Writer};
 use crate::kind::PassError;
 use crate::target::TargetOf;
+use crate::unseen::Effect;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 
 /// An API server's answer.
@@ -52,11 +52,11 @@ impl Hand<'_> {
     pub(crate) async fn apply(
         &self,
         batches: &[Batch],
-        unseen: &impl Unseen,
+        notes: &impl Notes,
     ) -> Result<Applied, PassError> {
         let (tried, own) = (Tried::default(), self.own.clone());
         let mut done = Applied { tried, own, failed: false, next_by: None, not_before: None };
-        self.go_on(batches, unseen, &mut done).await?;
+        self.go_on(batches, notes, &mut done).await?;
         Ok(done)
     }
 
@@ -64,7 +64,7 @@ impl Hand<'_> {
     pub(super) async fn go_on(
         &self,
         batches: &[Batch],
-        unseen: &impl Unseen,
+        notes: &impl Notes,
         done: &mut Applied,
     ) -> Result<(), PassError> {
         for batch in batches {
@@ -75,7 +75,7 @@ impl Hand<'_> {
             while !rest.is_empty() {
                 let at_once = if let Pace::Beside(most) = batch.pace { most } else { step };
                 let (some, later) = rest.split_at(at_once.min(rest.len()));
-                let answers = some.iter().map(|write| self.make(batch, write, &done.own, unseen));
+                let answers = some.iter().map(|write| self.make(batch, write, &done.own, notes));
                 let mut all_done = true;
                 for (write, answer) in some.iter().zip(join_all(answers).await) {
                     all_done &= answer.is_ok();
@@ -93,16 +93,17 @@ impl Hand<'_> {
         Ok(())
     }
 
-    async fn make(
-        &self,
-        batch: &Batch,
-        write: &Write,
-        own: &Object,
-        unseen: &impl Unseen,
-    ) -> Answer {
-        unseen.sends(batch.part, write);
+    async fn make(&self, batch: &Batch, write: &Write, own: &Object, notes: &impl Notes) -> Answer {
+        let (unseen, owner, effect) = (&self.stores.unseen, self.own.uid(), awaited(write));
+        notes.sends(batch.part, write);
+        if let Some(effect) = effect {
+            unseen.sent(owner, self.own.meta().generation, effect);
+        }
         let answer = self.send(write, own).await;
-        unseen.answered(batch.part, write, answer.as_ref().map(drop));
+        notes.answered(batch.part, write, answer.as_ref().map(drop));
+        if let Some(effect) = effect {
+            unseen.answered(owner, effect, answer.as_ref().map(drop));
+        }
         if let (Ok(_), Some(then)) = (&answer, &write.then)
             && let Err(error) = self.send(then, own).await
         {
@@ -310,7 +311,7 @@ impl Hand<'_> {
         let name = write.of.name();
         let found = match place.writer.get(&place.api, name).await {
             // The object may be ours: its name is repeated.
-            Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
+            Err(_) if write.is_repeated() => return Err(WriteError::NoAnswer),
             found => found?.map(|found| (place.wrap)(Arc::new(found))),
         };
         let version = found.as_ref().and_then(|it| it.meta().resource_version.clone());
@@ -338,8 +339,23 @@ fn node(node: Arc<Node>) -> Object {
 fn comes_again(write: &Write, error: &WriteError) -> bool {
     let creates = matches!(write.verb, Verb::Create(_));
     let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));
-    let unanswered = write.remember == Remember::Name && error.may_have_happened();
+    let unanswered = write.is_repeated() && error.may_have_happened();
     unanswered || tested || matches!(error, WriteError::Conflict) && !creates
+}
+
+/// The effect of a write that is awaited in the cache, and the key of its object. An instance has one Machine, whatever its
+/// name.
+fn awaited(write: &Write) -> Option<(Effect, &str)> {
+    let effect = match &write.verb {
+        Verb::Create(Taken::Instance(_)) => {
+            (Effect::Created, write.of.machine()?.provider_id()?.as_str())
+        }
+        Verb::Create(_) => (Effect::Created, write.of.name()),
+        Verb::Patch(_) => (Effect::Changed, write.of.name()),
+        Verb::Delete => (Effect::Deleted, write.of.uid()),
+        _ => return None,
+    };
+    write.awaited.then_some(effect)
 }
 
 /// A patch on condition of a version.

@@ -36,15 +36,15 @@ pub(crate) struct Hand<'a> {
     pub(crate) own: Object,
 }
 
-/// The writes that a kind remembers until the cache shows them.
-pub(crate) trait Unseen: Sync {
+/// What a kind notes of its writes, besides those that are awaited in the cache.
+pub(crate) trait Notes: Sync {
     /// The write is about to be sent.
     fn sends(&self, _part: Part, _write: &Write) {}
     /// The answer to the write.
     fn answered(&self, _part: Part, _write: &Write, _answer: Result<(), &WriteError>) {}
 }
 
-impl Unseen for () {}
+impl Notes for () {}
 
 /// The results of a plan's writes.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::api_health::ApiHealth;
 use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
-use crate::hand::{Applied, Hand, Unseen};
+use crate::hand::{Applied, Hand, Notes};
 use crate::kind::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -79,7 +79,7 @@ impl HealthChecks {
     }
 }
 
-impl Unseen for CheckMetrics {
+impl Notes for CheckMetrics {
     fn answered(&self, part: Part, write: &Write, answer: Result<(), &WriteError>) {
         let (Part::Mark, Verb::Patch(patch), Ok(())) = (part, &write.verb, answer) else { return };
         let marks = patch.pointer("/metadata/annotations");

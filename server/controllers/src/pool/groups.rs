@@ -1,18 +1,16 @@
 //! The memory of this process about each group, and when to read the group again. Safe to lose: a new leader reads the
 //! groups.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use ostler_api::{Machine, MachinePool, ProviderId, Revision};
+use ostler_api::{Machine, MachinePool, Revision};
 use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::pool::{BUSY, CALM, GroupView, Known, Read, Slot, Snapshot};
 use ostler_lifecycle::retry::group_read_again;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::client::PATIENCE;
 use crate::watch::ObjectName;
 
 /// How often a group is read at most that keeps changing.
@@ -45,12 +43,8 @@ pub(super) struct Group {
     pub(super) listed: bool,
     /// Whether the API server refused the last Machine that was created for an instance.
     pub(super) refused_machines: bool,
-    /// UIDs of deleted Machines that the cache still shows alive, with the time of the deletion.
-    pub(super) deleted: BTreeMap<String, Instant>,
     /// The bootstrap tokens, and when they were read.
     pub(super) tokens: Option<(Instant, Vec<Slot>)>,
-    /// Ids of instances that were given a Machine, which the cache does not show, and when that was.
-    pub(super) created: BTreeMap<ProviderId, Instant>,
 }
 
 /// Reads in a row that failed.
@@ -100,30 +94,9 @@ impl Groups {
 }
 
 impl Group {
-    /// Deletions of Machines, and instances with a new Machine, that the cache does not show yet.
-    pub(super) fn unseen(
-        &self,
-        machines: &[Arc<Machine>],
-    ) -> (BTreeSet<String>, BTreeSet<ProviderId>) {
-        // A deletion or creation without an answer may not have happened, and a Machine that is never seen was deleted
-        // meanwhile.
-        let waits = |at: &Instant| at.elapsed() < 2 * PATIENCE;
-        let live = machines.iter().filter(|it| !it.is_deleting()).map(|it| it.uid());
-        let live: BTreeSet<_> = if self.deleted.is_empty() { [].into() } else { live.collect() };
-        let seen = machines.iter().filter_map(|it| it.instance_id());
-        let seen: BTreeSet<_> = if self.created.is_empty() { [].into() } else { seen.collect() };
-        let deleted =
-            self.deleted.iter().filter(|(uid, at)| waits(at) && live.contains(uid.as_str()));
-        let created = self.created.iter().filter(|(id, at)| waits(at) && !seen.contains(id));
-        (deleted.map(|(uid, _)| uid.clone()).collect(), created.map(|(id, _)| id.clone()).collect())
-    }
-
     /// The decision from this snapshot is written down, so it happened. After an operation the group is read again.
     pub(super) fn recorded(&mut self, snap: &Snapshot, reread: bool, every: Duration) {
         (self.listed, self.every) = (true, Some(every));
-        let (deleted, created) = self.unseen(&snap.machines);
-        self.deleted.retain(|uid, _| deleted.contains(uid));
-        self.created.retain(|id, _| created.contains(id));
         if let OperationView::Finished(finished) = &snap.operation {
             self.known.succeeded(finished, (&snap.pool, &snap.machines), snap.now);
         }

@@ -19,19 +19,18 @@ use std::sync::Arc;
 use ostler_api::MachinePool;
 use ostler_api::operation::Term;
 use ostler_lifecycle::pool::{PoolReport, Snapshot, plan};
-use ostler_lifecycle::write::{Object, Part, Plan, Remember, Verb, Write};
+use ostler_lifecycle::write::{Object, Part, Plan, Verb, Write};
 use ostler_sessions::Sessions;
-use tokio::time::Instant;
 
 use crate::bootstrap::Configs;
 use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
-use crate::hand::{Applied, Hand, Unseen};
+use crate::hand::{Applied, Hand, Notes};
+use crate::handover::Handover;
 use crate::kind::{Kind, PassError, Passed};
 use crate::left_groups::GroupKey;
 use crate::queue::{Priority, Queue};
-use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -73,7 +72,7 @@ impl Kind for Pools {
     }
 
     async fn execute(&self, of: &Snapshot, plan: &Plan<PoolReport>) -> Result<Applied, PassError> {
-        let own = Own { groups: &self.groups, pool: &of.pool };
+        let own = Noted { groups: &self.groups, pool: &of.pool };
         self.hand(&of.pool).apply(&plan.writes, &own).await
     }
 
@@ -102,38 +101,20 @@ impl Pools {
     }
 }
 
-/// The memory about a pool's writes.
-struct Own<'a> {
+/// The notes on a pool's writes.
+struct Noted<'a> {
     groups: &'a Groups,
     pool: &'a MachinePool,
 }
 
-impl Unseen for Own<'_> {
-    fn sends(&self, _: Part, write: &Write) {
-        // The deletion may happen although no answer comes.
-        if write.remember == Remember::Deletion {
-            let uid = write.of.uid().to_owned();
-            self.groups.with(self.pool, |group| group.deleted.insert(uid, Instant::now()));
-        }
-    }
-
-    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
-        use WriteError::{Forbidden, Invalid, NotFound};
-        if matches!(write.verb, Verb::Token(_)) {
-            // Whatever the answer, another one may be there now.
-            self.groups.with(self.pool, |group| group.tokens = None);
-        }
-        self.groups.with(self.pool, |group| match (write.remember, answer) {
-            (Remember::Created, answer) => {
+impl Notes for Noted<'_> {
+    fn answered(&self, part: Part, write: &Write, answer: Result<(), &WriteError>) {
+        use WriteError::{Forbidden, Invalid};
+        self.groups.with(self.pool, |group| match (&write.verb, part) {
+            // Whatever the answer, another token may be there now.
+            (Verb::Token(_), _) => group.tokens = None,
+            (_, Part::Create) => {
                 group.refused_machines = matches!(answer, Err(Forbidden(_) | Invalid(_)));
-                let id = write.of.machine().and_then(|it| it.provider_id().cloned());
-                // For a while no Machine is created for its instance.
-                group.created.extend(id.filter(|_| answer.is_ok()).map(|id| (id, Instant::now())));
-            }
-            (Remember::Deletion, Err(error))
-                if !error.may_have_happened() && !matches!(error, NotFound) =>
-            {
-                group.deleted.remove(write.of.uid());
             }
             (_, _) => {}
         });

@@ -7,10 +7,9 @@ use std::time::Duration;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
 use ostler_api::names::bootstrap::DATA_KEY;
-use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
+use ostler_api::{Machine, MachineClass, MachinePool, ProviderId, ProviderName};
 use ostler_lifecycle::bootstrap::DataSecretView;
 use ostler_lifecycle::operation::OperationView;
-use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::{
     CALM, ConfigsView, DataSecret, Known, Others, SLOTS, Slot, Snapshot, TokenView, data_secret,
     holder, machine, needs_tokens, of_template, token_ids,
@@ -27,9 +26,10 @@ use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::kind::PassError;
 use crate::machine::HOLD_PATIENCE;
-use crate::stores::{MachineIndex, PoolIndex};
+use crate::stores::MachineIndex;
 use crate::target::TargetOf;
 use crate::tokens;
+use crate::unseen::Effect;
 use crate::watch::{Found, ObjectName};
 
 /// How often bootstrap tokens are read: a user may delete one.
@@ -46,9 +46,9 @@ impl Pools {
             // Nothing is decided before a read, which wakes the pool.
             return Err(PassError::NotYet(CALM));
         }
-        let (known, refused_machines, (deleted, created)) = self.groups.look(&pool, |group| {
-            (group.known.clone(), group.refused_machines, group.unseen(&machines))
-        });
+        let (known, refused_machines) =
+            self.groups.look(&pool, |group| (group.known.clone(), group.refused_machines));
+        let (deleted, created) = self.unseen(&pool, &machines);
         let Around { driver, facts: _, secret, elsewhere, operation } = around;
         let configs = self.configs.of_pool(&pool);
         let data = self.data_of(&pool, &configs);
@@ -154,7 +154,7 @@ impl Pools {
         if !self.groups.look(pool, |group| group.listed) {
             let parts = self.settings.namespaces.parts();
             let seen = |found: &Found<Machine>| {
-                found.objects.iter().for_each(|machine| self.await_in_cache(machine));
+                found.objects.iter().for_each(|it| self.stores.await_listed(it));
             };
             let failed =
                 |source| PassError::Api { what: "cannot list the machines of pools", source };
@@ -169,22 +169,30 @@ impl Pools {
         Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()))
     }
 
-    /// Awaits the listed Machines in the cache, like this process's own writes.
-    fn await_in_cache(&self, machine: &Machine) {
-        let Some(owner) = controller(&machine.metadata) else { return };
-        let cached = self.stores.machines.get(&ObjectName::of(machine));
-        let cached = cached.filter(|it| it.uid() == machine.uid());
-        for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
-            self.groups.with(&pool, |group| match (&cached, machine.instance_id()) {
-                (None, Some(id)) => {
-                    group.created.insert(id.clone(), Instant::now());
-                }
-                (Some(cached), _) if machine.is_deleting() && !cached.is_deleting() => {
-                    group.deleted.insert(machine.uid().to_owned(), Instant::now());
-                }
-                (None, None) | (Some(_), _) => {}
-            });
+    /// Deletions of Machines, and instances with a new Machine, that the cache does not show yet. A deletion without an
+    /// answer may not have happened, and a Machine that is never seen was deleted meanwhile.
+    pub(super) fn unseen(
+        &self,
+        pool: &MachinePool,
+        machines: &[Arc<Machine>],
+    ) -> (BTreeSet<String>, BTreeSet<ProviderId>) {
+        let unseen = &self.stores.unseen;
+        if unseen.open(pool.uid()).is_none() {
+            return Default::default();
         }
+        let live = machines.iter().filter(|it| !it.is_deleting()).map(|it| it.uid());
+        let live: BTreeSet<_> = live.collect();
+        let seen: BTreeSet<_> =
+            machines.iter().filter_map(|it| it.instance_id()).map(|id| id.as_str()).collect();
+        let open = unseen.compare(pool.uid(), |of, key, sent| {
+            let waits = !sent.left().is_zero();
+            waits && if of == Effect::Deleted { live.contains(key) } else { !seen.contains(key) }
+        });
+        let Some(open) = open else { return Default::default() };
+        let created =
+            open.sent.iter().filter(|((of, _), it)| *of == Effect::Created && it.answered);
+        let created = created.map(|((_, id), _)| id.as_str().into()).collect();
+        (open.keys(Effect::Deleted).cloned().collect(), created)
     }
 
     /// The moment until the finalizer of a class is written is not worth a condition.

@@ -17,8 +17,8 @@ use super::groups::Group;
 use super::*;
 use crate::bench::{Bench, put};
 use crate::client::PATIENCE;
-use crate::election::Predecessor;
-use crate::set::Stage;
+use crate::handover::Stage;
+use crate::unseen::{ARRIVES, Effect};
 
 fn controller(bench: &Bench) -> Pools {
     Pools {
@@ -77,7 +77,9 @@ async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_await
         if deleting {
             meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        meta["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "X", "name": "p", "uid": "p", "controller": true }]);
+        meta["ownerReferences"] = json!([{
+            "apiVersion": "v1", "kind": "MachinePool", "name": "p", "uid": "p", "controller": true
+        }]);
         machine["spec"]["providerID"] = json!(format!("fake:///{name}"));
         machine
     };
@@ -91,13 +93,12 @@ async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_await
     for name in ["deleted", "known"] {
         put(&bench.stores.machines, of_pool(name, false));
     }
-    let handover = Handover::new(Predecessor::Ended);
+    let handover = Handover::new(Duration::ZERO);
     let (pools, pool) = (Pools { handover, ..controller(&bench) }, pool("p"));
     assert_eq!(pools.machines_of(&pool).await.unwrap().len(), 2, "those of the cache");
-    pools.groups.with(&pool, |group| {
-        assert_eq!(group.created.keys().collect::<Vec<_>>(), ["fake:///created"]);
-        assert_eq!(group.deleted.keys().collect::<Vec<_>>(), ["deleted"]);
-    });
+    let open = bench.stores.unseen.open("p").unwrap();
+    assert_eq!(open.keys(Effect::Created).collect::<Vec<_>>(), ["fake:///created"]);
+    assert_eq!(open.keys(Effect::Deleted).collect::<Vec<_>>(), ["deleted"]);
     assert!(matches!(pools.handover.stage().await, Stage::Over), "no other pool lists them again");
 }
 
@@ -105,39 +106,32 @@ async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_await
 async fn only_an_api_server_that_refuses_a_machine_keeps_the_pool_from_waiting_for_it() {
     let bench = Bench::new();
     let (pools, pool) = (controller(&bench), pool("p"));
-    let own = Own { groups: &pools.groups, pool: &pool };
-    let mut wanted = machine();
-    wanted.spec.provider_id = Some("fake:///1".into());
-    let write = Write::new(Object::Machine(Arc::new(wanted)), Verb::Refuse(String::new()));
-    let write = write.remembered(Remember::Created);
-    for (answer, refused, made) in [
-        (Err(WriteError::Forbidden(String::new())), true, false),
-        (Err(WriteError::NoAnswer), false, false),
-        (Err(WriteError::Invalid(String::new())), true, false),
-        (Err(WriteError::Internal(String::new())), false, false),
-        (Ok(()), false, true),
+    let notes = Noted { groups: &pools.groups, pool: &pool };
+    let write = Write::new(Object::Machine(Arc::new(machine())), Verb::Refuse(String::new()));
+    for (answer, refused) in [
+        (Err(WriteError::Forbidden(String::new())), true),
+        (Err(WriteError::NoAnswer), false),
+        (Err(WriteError::Invalid(String::new())), true),
+        (Err(WriteError::Internal(String::new())), false),
+        (Ok(()), false),
     ] {
-        own.answered(Part::Create, &write, answer.as_ref().map(drop));
-        let is = pools.groups.look(&pool, |it| (it.refused_machines, !it.created.is_empty()));
-        assert_eq!(is, (refused, made), "{answer:?}");
+        notes.answered(Part::Create, &write, answer.as_ref().map(drop));
+        assert_eq!(pools.groups.look(&pool, |it| it.refused_machines), refused, "{answer:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_remembered_from_before_it_is_sent_unless_it_is_refused() {
+async fn a_lost_creation_is_repeated_and_a_lost_deletion_is_awaited() {
     let bench = Bench::new();
-    let (pools, pool) = (controller(&bench), pool("p"));
-    let own = Own { groups: &pools.groups, pool: &pool };
-    let write = Write::new(Object::Machine(Arc::new(machine())), Verb::Delete);
-    let write = write.remembered(Remember::Deletion);
-    for (answer, stays) in
-        [(Ok(()), true), (Err(&WriteError::NoAnswer), true), (Err(&WriteError::Conflict), false)]
-    {
-        own.sends(Part::Delete, &write);
-        assert!(pools.groups.look(&pool, |it| it.deleted.contains_key("m")));
-        own.answered(Part::Delete, &write, answer);
-        assert_eq!(pools.groups.look(&pool, |it| it.deleted.contains_key("m")), stays);
-    }
+    let (pools, pool, alive) = (controller(&bench), pool("p"), [Arc::new(machine())]);
+    bench.stores.unseen.sent("p", None, (Effect::Created, "fake:///1"));
+    bench.stores.unseen.sent("p", None, (Effect::Deleted, "m"));
+    let (deleted, created) = pools.unseen(&pool, &alive);
+    assert_eq!((deleted, created), (["m".to_owned()].into(), [].into()));
+    bench.stores.unseen.listed("p", (Effect::Created, "fake:///1"));
+    assert_eq!(pools.unseen(&pool, &alive).1, ["fake:///1".into()].into());
+    tokio::time::advance(ARRIVES).await;
+    assert_eq!(pools.unseen(&pool, &alive), ([].into(), [].into()));
 }
 
 /// It was created again in each pass while the watch lagged: eight times a second.

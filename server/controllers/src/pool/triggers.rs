@@ -71,6 +71,7 @@ impl Triggers for Woken<Pools, Shared> {
     fn pool(&self, change: &Change<MachinePool>) {
         if let Some(gone) = change.gone() {
             self.own.sessions.abandon(gone.uid());
+            self.stores.unseen.forget(gone.uid());
             self.own.groups.forget(&ObjectName::of(gone.as_ref()));
         }
         let Some(name) = change.latest().map(|pool| ObjectName::of(pool.as_ref())) else { return };

@@ -5,19 +5,20 @@ mod metrics;
 mod observe;
 mod triggers;
 
+pub(crate) use given::Given;
 pub(crate) use metrics::register_reserves;
 
 use std::sync::Arc;
 
 use ostler_lifecycle::reserve::{ReserveReport, Snapshot, plan};
-use ostler_lifecycle::write::{Object, Part, Plan, Write};
+use ostler_lifecycle::write::{Object, Plan};
 
-use crate::client::{WriteError, Writer};
+use crate::client::Writer;
 use crate::clock::DebugClock;
 use crate::events::Recorder;
-use crate::hand::{Applied, Hand, Unseen};
+use crate::hand::{Applied, Hand};
+use crate::handover::Handover;
 use crate::kind::{Kind, PassError, Passed};
-use crate::set::{Handover, Pending};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -29,7 +30,7 @@ pub(crate) struct Reserves {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    pub(crate) own: Arc<Remembered>,
+    pub(crate) given: Arc<Given>,
     pub(crate) handover: Handover,
 }
 
@@ -57,8 +58,7 @@ impl Kind for Reserves {
         of: &Snapshot,
         plan: &Plan<ReserveReport>,
     ) -> Result<Applied, PassError> {
-        let own = Own { pending: &self.own.pending, uid: of.reserve.uid() };
-        self.hand(of).apply(&plan.writes, &own).await
+        self.hand(of).apply(&plan.writes, &()).await
     }
 
     async fn record(
@@ -76,35 +76,5 @@ impl Reserves {
         let Self { writer, stores, recorder, .. } = self;
         let own = Object::Reserve(Arc::clone(&of.reserve));
         Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
-    }
-}
-
-/// State kept in no object.
-#[derive(Debug, Default)]
-pub(crate) struct Remembered {
-    pending: Pending,
-    given: given::Given,
-}
-
-impl Remembered {
-    fn forget(&self, reserve: &str) {
-        self.pending.forget(reserve);
-        self.given.forget(reserve);
-    }
-}
-
-/// The memory about a reserve's writes.
-struct Own<'a> {
-    pending: &'a Pending,
-    uid: &'a str,
-}
-
-impl Unseen for Own<'_> {
-    fn sends(&self, _: Part, write: &Write) {
-        self.pending.sends(self.uid, write);
-    }
-
-    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
-        self.pending.answered(self.uid, write, answer);
     }
 }

@@ -10,7 +10,7 @@ use ostler_lifecycle::set::is_active;
 
 use super::Reserves;
 use crate::kind::PassError;
-use crate::set::{Seen, Seer, await_in_cache};
+use crate::set::{Seen, Seer};
 use crate::stores::{MachineIndex, SetIndex};
 use crate::watch::{Found, ObjectName};
 
@@ -18,10 +18,10 @@ impl Reserves {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(reserve) = self.stores.reserves.get(name) else { return Ok(None) };
         let listed = |found: &Found<Machine>| {
-            found.objects.iter().for_each(|it| await_in_cache(it, &self.stores, &self.own.pending));
+            found.objects.iter().for_each(|it| self.stores.await_listed(it));
         };
-        let (writer, stores, pending) = (&self.writer, &self.stores, &self.own.pending);
-        let seer = Seer { writer, stores, pending, resync: self.settings.resync };
+        let (writer, stores) = (&self.writer, &self.stores);
+        let seer = Seer { writer, stores, resync: self.settings.resync };
         let left = seer.predecessor(&self.handover, &self.settings, listed).await?;
         let uid = reserve.uid();
         let own = |machine: &Machine| is_controlled_by(&machine.metadata, uid);
@@ -35,8 +35,7 @@ impl Reserves {
         let class =
             target.facts().map(|it| ObjectName::new(&name.namespace, &it.template.spec.class.name));
         Ok(Some(Snapshot {
-            given: named.filter(|it| is_given(it, &reserve)).count()
-                + self.own.given.count(&reserve),
+            given: named.filter(|it| is_given(it, &reserve)).count() + self.given.count(&reserve),
             has: self.machines_of(&target),
             has_class: class.is_some_and(|class| stores.classes.get(&class).is_some()),
             seed: rand::random(),

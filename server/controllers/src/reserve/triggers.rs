@@ -8,14 +8,14 @@ use ostler_api::{Machine, MachineClass, MachineDeployment, MachineReserve, Machi
 use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::write::Same;
 
-use super::{Remembered, Reserves};
+use super::{Given, Reserves};
 use crate::kind::Kind as _;
 use crate::queue::Priority;
 use crate::stores::{ReserveIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-impl Woken<Reserves, Arc<Remembered>> {
+impl Woken<Reserves, Arc<Given>> {
     /// The reserves of an object that changed in more than its status.
     fn target<K: Resource<DynamicType = ()>>(&self, change: &Change<K>) {
         let same = |(old, new): (&Arc<K>, &Arc<K>)| {
@@ -30,13 +30,13 @@ impl Woken<Reserves, Arc<Remembered>> {
     }
 }
 
-impl Triggers for Woken<Reserves, Arc<Remembered>> {
+impl Triggers for Woken<Reserves, Arc<Given>> {
     /// The present or former reserve of the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let Some(gone) = change.gone() {
             let there = gone.metadata.namespace.as_deref().unwrap_or_default();
             for reserve in self.stores.reserves.find(ReserveIndex::Namespace, there) {
-                if self.own.given.gone(gone, &reserve) {
+                if self.own.gone(gone, &reserve) {
                     self.queue.add(ObjectName::of(reserve.as_ref()), change.priority());
                 }
             }
@@ -73,6 +73,7 @@ impl Triggers for Woken<Reserves, Arc<Remembered>> {
     fn reserve(&self, change: &Change<MachineReserve>) {
         if let (Some(gone), None) = (&change.old, &change.new) {
             self.own.forget(gone.uid());
+            self.stores.unseen.forget(gone.uid());
         }
         if let Some(name) = change.latest().map(|it| ObjectName::of(it.as_ref()))
             && change.is_news_to(Reserves::NAME, &name)

@@ -23,8 +23,8 @@ use crate::machine::{Machines, Shared, State};
 use crate::orphans::{OrphanScans, Orphans};
 use crate::pool::{self, Pools};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
-use crate::reserve::{Remembered, Reserves};
-use crate::set::{Pending, Sets};
+use crate::reserve::{Given, Reserves};
+use crate::set::Sets;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::triggers::{AllTriggers, Triggers, Woken};
@@ -45,9 +45,9 @@ pub(crate) struct Kinds {
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
     pub(crate) scans: Arc<Woken<Orphans, OrphanScans>>,
     pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
-    pub(crate) sets: Arc<Woken<Sets, Arc<Pending>>>,
+    pub(crate) sets: Arc<Woken<Sets>>,
     pub(crate) deployments: Arc<Woken<Deployments>>,
-    pub(crate) reserves: Arc<Woken<Reserves, Arc<Remembered>>>,
+    pub(crate) reserves: Arc<Woken<Reserves, Arc<Given>>>,
     pub(crate) freezes: Arc<Woken<Freezes>>,
     pub(crate) pools: Arc<Woken<Pools, pool::Shared>>,
     pub(crate) checks: Arc<Woken<HealthChecks>>,
@@ -98,7 +98,7 @@ impl Kinds {
             reviews: Queue::new(QueueSettings::new("classreview", ASKING_WORKERS), metrics),
             scans: of.queued(scans, asked),
             nodes: of.woken("node", FEW_WORKERS, ()),
-            sets: of.woken("machineset", many, Arc::default()),
+            sets: of.woken("machineset", many, ()),
             deployments: of.woken("machinedeployment", many, ()),
             reserves: of.woken("machinereserve", FEW_WORKERS, Arc::default()),
             freezes: of.woken("freeze", FEW_WORKERS, ()),

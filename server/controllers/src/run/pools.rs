@@ -1,6 +1,7 @@
 //! The start of pools and of the reads of their groups.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_api::operation::Term;
 use tokio::task::JoinSet;
@@ -8,10 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Core;
 use crate::clock::DebugClock;
-use crate::election::Predecessor;
+use crate::handover::Handover;
 use crate::kind;
 use crate::pool::{GroupReads, Pools, Running};
-use crate::set::Handover;
 
 impl Core {
     pub(super) fn start_pools(
@@ -33,7 +33,7 @@ impl Core {
             groups: Arc::clone(&shared.groups),
             reads: Arc::clone(&shared.reads),
             configs: Arc::clone(&self.configs),
-            handover: Handover::new(Predecessor::Ended),
+            handover: Handover::new(Duration::ZERO),
             term,
         });
         let (queue, machines) = (&self.kinds.pools.queue, &self.kinds.machines.queue);

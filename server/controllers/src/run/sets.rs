@@ -22,14 +22,15 @@ use crate::bootstrap::Configs;
 use crate::client::Writer;
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
-use crate::deployment::{Deployments, Sent};
+use crate::deployment::Deployments;
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::events::Recorder;
 use crate::freeze::Freezes;
+use crate::handover::Handover;
 use crate::kind;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
 use crate::reserve::Reserves;
-use crate::set::{Handover, Sets};
+use crate::set::Sets;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::triggers::Woken;
@@ -210,7 +211,7 @@ impl SetLeader {
         workers: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        let Woken { queue, own: pending, .. } = self.kinds.sets.as_ref();
+        let queue = &self.kinds.sets.queue;
         let sets = Arc::new(Sets {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -218,8 +219,7 @@ impl SetLeader {
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
             metrics: self.set_metrics.clone(),
-            pending: Arc::clone(pending),
-            handover: Handover::new(term.predecessor),
+            handover: Handover::new(term.predecessor.arrives()),
             freezes,
             configs: Arc::clone(&self.configs),
             roll: Mutex::default(),
@@ -236,8 +236,8 @@ impl SetLeader {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
-            own: Arc::clone(own),
-            handover: Handover::new(term.predecessor),
+            given: Arc::clone(own),
+            handover: Handover::new(term.predecessor.arrives()),
         });
         kind::work(reserves, queue, &self.metrics, workers, stop);
     }
@@ -255,8 +255,7 @@ impl SetLeader {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
-            sent: Sent::default(),
-            handover: Handover::new(term.predecessor),
+            handover: Handover::new(term.predecessor.arrives()),
         });
         kind::work(deployments, queue, &self.metrics, workers, stop);
     }

@@ -1,16 +1,12 @@
 //! The MachineSet controller. [`ostler_lifecycle::set`] makes the decisions.
 //!
-//! A set creates Machines only while it sees all that it has: the answers to its own writes are awaited in the cache
-//! (`pending`), and what a process that led before may still have sent is awaited once (`handover`).
+//! A set creates Machines only while it sees all that it has: its own writes are awaited in the cache (`unseen`), and
+//! what a process that led before may still have sent is awaited once (`handover`).
 
-mod handover;
 mod observe;
-mod pending;
 mod seen;
 mod triggers;
 
-pub(crate) use handover::{Handover, Stage, await_in_cache};
-pub(crate) use pending::Pending;
 pub(crate) use seen::{Seen, Seer};
 
 use std::sync::Arc;
@@ -20,7 +16,7 @@ use ostler_api::machine::{MachineOperationType, MachinePhase};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Roll;
 use ostler_lifecycle::set::{SetReport, Snapshot, plan};
-use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
+use ostler_lifecycle::write::{Object, Part, Plan, Write};
 use parking_lot::Mutex;
 
 use crate::bootstrap::Configs;
@@ -28,7 +24,8 @@ use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::freeze::Freezes;
-use crate::hand::{Applied, Hand, Unseen};
+use crate::hand::{Applied, Hand, Notes};
+use crate::handover::Handover;
 use crate::kind::{Kind, PassError, Passed};
 use crate::metrics::SetMetrics;
 use crate::settings::Settings;
@@ -46,7 +43,6 @@ pub(crate) struct Sets {
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: SetMetrics,
-    pub(crate) pending: Arc<Pending>,
     pub(crate) handover: Handover,
     pub(crate) freezes: Arc<Freezes>,
     pub(crate) configs: Arc<Configs>,
@@ -76,7 +72,7 @@ impl Kind for Sets {
     }
 
     async fn execute(&self, of: &Snapshot, plan: &Plan<SetReport>) -> Result<Applied, PassError> {
-        self.hand(&of.set).apply(&plan.writes, &Own { sets: self, set: &of.set }).await
+        self.hand(&of.set).apply(&plan.writes, &Noted(self)).await
     }
 
     async fn record(
@@ -97,25 +93,20 @@ impl Sets {
     }
 }
 
-/// The memory about a set's writes.
-struct Own<'a> {
-    sets: &'a Sets,
-    set: &'a MachineSet,
-}
+/// The notes on a set's writes.
+struct Noted<'a>(&'a Sets);
 
-impl Unseen for Own<'_> {
+impl Notes for Noted<'_> {
     fn sends(&self, part: Part, write: &Write) {
-        self.sets.pending.sends(self.set.uid(), write);
         if let (Part::Adopt | Part::Take, Some(machine)) = (part, write.of.machine()) {
-            self.sets.roll.lock().ours(machine);
+            self.0.roll.lock().ours(machine);
         }
     }
 
-    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
-        self.sets.pending.answered(self.set.uid(), write, answer);
-        if (write.remember, answer.is_ok()) == (Remember::Deletion, true) {
-            let stale = write.of.machine().is_some_and(|machine| is_stale(machine));
-            self.sets.metrics.stale.inc_by(stale.into());
+    fn answered(&self, part: Part, write: &Write, answer: Result<(), &WriteError>) {
+        let stale = write.of.machine().is_some_and(|machine| is_stale(machine));
+        if (part, answer.is_ok(), stale) == (Part::Delete, true, true) {
+            self.0.metrics.stale.inc();
         }
     }
 }

@@ -14,11 +14,12 @@ use ostler_lifecycle::selector;
 use ostler_lifecycle::set::{NodeWish, Snapshot, Spare, is_active};
 use ostler_lifecycle::time;
 
-use super::{RESYNC, Seen, Seer, Sets, await_in_cache};
+use super::{RESYNC, Seen, Seer, Sets};
 use crate::kind::PassError;
 use crate::machine::node_view;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
+use crate::unseen::Effect;
 use crate::watch::{Found, ObjectName};
 
 /// How many Machines that are gone the roll may remember, besides as many as there are.
@@ -31,13 +32,13 @@ impl Sets {
             let mut roll = self.roll.lock();
             for machine in &found.objects {
                 roll.ours(machine);
-                await_in_cache(machine, &self.stores, &self.pending);
+                self.stores.await_listed(machine);
             }
             // Unreadable Machines may be fixed one day.
             found.unread.iter().for_each(|it| roll.was_there(&it.namespace, &it.name));
         };
-        let Self { writer, stores, pending, .. } = self;
-        let seer = Seer { writer, stores, pending, resync: RESYNC };
+        let Self { writer, stores, .. } = self;
+        let seer = Seer { writer, stores, resync: RESYNC };
         let predecessor = seer.predecessor(&self.handover, &self.settings, seen).await?;
         let created = self.created(&set, &name.namespace);
         let (cached, own) = (|| self.cached(&set), |machine: &Machine| concerns(&set, machine));
@@ -81,7 +82,9 @@ impl Sets {
     /// Names of Machines that were created. Machines that the cache shows are noted as the set's own before the
     /// comparison: they are not awaited any more, and a list that fails ends the pass.
     fn created(&self, set: &MachineSet, namespace: &str) -> BTreeSet<String> {
-        let created = self.pending.created(set.uid());
+        let open = self.stores.unseen.open(set.uid());
+        let created: BTreeSet<_> =
+            open.iter().flat_map(|open| open.keys(Effect::Created)).cloned().collect();
         let shown = created.iter().map(|made| ObjectName::new(namespace, made));
         for machine in shown.filter_map(|made| self.stores.machines.get(&made)) {
             if is_controlled_by(&machine.metadata, set.uid()) {
@@ -143,8 +146,8 @@ impl Sets {
     /// Machines in reserve, and names of the Machines that may already be the set's.
     fn spares(&self, set: &MachineSet, namespace: &str) -> (Vec<Spare>, Vec<String>) {
         let spares = self.stores.machines.find(MachineIndex::Reserve, namespace);
-        let there = |name: &str| spares.iter().any(|spare| spare.name() == name);
-        let taking = self.pending.taking(set.uid(), there);
+        let open = self.stores.unseen.open(set.uid());
+        let taking = open.iter().flat_map(|open| open.keys(Effect::Changed)).cloned().collect();
         let spare = |machine: Arc<Machine>| Spare { zone: self.zone(&machine), machine };
         (spares.into_iter().map(spare).collect(), taking)
     }

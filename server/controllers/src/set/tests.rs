@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
-use crate::election::Predecessor;
 use crate::metrics::{Leads, register_sets};
+use crate::unseen::Effect;
 use crate::watch::{Seen, Unreadable};
 
 /// Beside a machine controller of another process.
@@ -22,8 +22,7 @@ fn controller(bench: &Bench) -> Sets {
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
         metrics: register_sets(&mut Registry::default(), &bench.stores, &Leads::default()),
-        pending: Arc::default(),
-        handover: Handover::new(Predecessor::None),
+        handover: Handover::new(Duration::ZERO),
         freezes: Arc::new(Freezes {
             writer: bench.writer(),
             stores: bench.stores.clone(),
@@ -187,8 +186,9 @@ async fn what_a_set_created_is_its_own_also_if_the_list_for_the_rest_fails() {
     put(&bench.stores.sets, serde_json::to_value(set()).unwrap());
     let sets = Sets { handover: Handover::over(), ..controller(&bench) };
     let name = ObjectName::new("default", "s");
-    sets.pending.confirmed("s", "m");
-    sets.pending.confirmed("s", "n");
+    for name in ["m", "n"] {
+        bench.stores.unseen.listed("s", (Effect::Created, name));
+    }
     tokio::time::advance(LAG).await;
     put(&bench.stores.machines, json!(machine()));
     assert!(sets.gather(&name).await.is_err(), "this API server lists nothing");

@@ -1,18 +1,16 @@
 //! Wakes sets.
 
-use std::sync::Arc;
-
 use ostler_api::{Machine, MachineClass, MachineSet};
 use ostler_lifecycle::owner::controller;
 
-use super::{Pending, Sets};
+use super::Sets;
 use crate::autoscaler::{is_scaled, shown_otherwise};
 use crate::kind::Kind as _;
 use crate::stores::{SetIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{Change, ObjectName};
 
-impl Triggers for Woken<Sets, Arc<Pending>> {
+impl Triggers for Woken<Sets> {
     /// The controlling set, and sets that may adopt the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -43,7 +41,7 @@ impl Triggers for Woken<Sets, Arc<Pending>> {
     /// The set itself. Others may adopt the Machines of a deleted set.
     fn set(&self, change: &Change<MachineSet>) {
         if let (Some(gone), None) = (&change.old, &change.new) {
-            self.own.forget(gone.uid());
+            self.stores.unseen.forget(gone.uid());
             let there = gone.metadata.namespace.as_deref().unwrap_or_default();
             let others = self.stores.sets.find_names(SetIndex::Namespace, there);
             self.add_all(others, change.priority());

@@ -29,9 +29,12 @@ pub(crate) use unheld::Unheld;
 use std::sync::{Arc, OnceLock};
 
 use ostler_api::Machine;
+use ostler_api::names::MACHINE_POOL;
 use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::owner::{controller, is_in_reserve};
 
 use crate::target::Targets;
+use crate::unseen::{Effect, Unseen};
 use crate::watch::{Cache, ObjectName};
 
 /// All watched kinds. Cheap to clone; every clone is the same.
@@ -56,6 +59,8 @@ pub struct Stores {
     pub reserves: Arc<Cache<ReserveIndex>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
+    /// The writes of this process, by UID of their owner, that the caches do not show yet.
+    pub(crate) unseen: Arc<Unseen>,
     /// Intents that the previous core left behind.
     pub(crate) inherited: Arc<Inherited>,
     /// Classes without a finalizer, which nothing may be created with yet.
@@ -83,6 +88,31 @@ impl Stores {
     /// Waits until the caches of sets and deployments hold their first complete list.
     pub(crate) async fn fleet_synced(&self) {
         tokio::join!(self.sets.synced(), self.deployments.synced());
+    }
+
+    /// Awaits in the cache what a list shows, as if this process had written it.
+    pub(crate) fn await_listed(&self, machine: &Machine) {
+        let Some(owner) = controller(&machine.metadata) else { return };
+        let cached = self.machines.find(MachineIndex::Uid, machine.uid()).into_iter().next();
+        let Some(cached) = cached else {
+            let of_pool = owner.kind == MACHINE_POOL;
+            let key = if of_pool {
+                machine.instance_id().map(|it| it.as_str())
+            } else {
+                Some(machine.name())
+            };
+            if let Some(key) = key {
+                self.unseen.listed(&owner.uid, (Effect::Created, key));
+            }
+            return;
+        };
+        if is_in_reserve(&cached.metadata) && !is_in_reserve(&machine.metadata) {
+            // The process before took it.
+            self.unseen.sent(&owner.uid, None, (Effect::Changed, machine.name()));
+        }
+        if machine.is_deleting() && !cached.is_deleting() {
+            self.unseen.listed(&owner.uid, (Effect::Deleted, machine.uid()));
+        }
     }
 
     /// Machines that use a class, by name.

@@ -15,8 +15,8 @@ use super::status;
 use crate::plan::{Event, EventReason, Performed};
 use crate::time::until;
 use crate::write::{
-    Answers, Batch, Next, Object, Only, Pace, Part, Plan, Remember, Report, Same, Taken, Then,
-    Tried, Verb, Write,
+    Answers, Batch, Next, Object, Only, Pace, Part, Plan, Report, Same, Taken, Then, Tried, Verb,
+    Write,
 };
 
 /// Concurrent writes to Nodes.
@@ -146,7 +146,7 @@ fn scale(SetWrite { set, patch, event }: &SetWrite) -> Write {
     Write::new(of, Verb::Patch(patch.clone()))
         .only(Only::Newest { available })
         .telling(event.clone())
-        .remembered(Remember::Answer)
+        .awaited()
 }
 
 /// The name follows from the template, so that a creation whose answer was lost is found by it.
@@ -155,7 +155,7 @@ fn make(decision: &Decision, deployment: &MachineDeployment, set: &MachineSet) -
     Write::new(Object::Set(Arc::new(set.clone())), Verb::Create(taken))
         .telling(decision.created.clone())
         .or_telling(Event::warning(EventReason::MachineSetCreateError, NOT_CREATED.to_owned()))
-        .remembered(Remember::Created)
+        .awaited()
 }
 
 /// A superfluous set may have been scaled up since the snapshot, and would take its Machines along. A deleted

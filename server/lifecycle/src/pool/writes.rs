@@ -21,8 +21,8 @@ use crate::{
     plan::{Event, EventAction, EventReason, TokenRequest},
     time::until,
     write::{
-        Answers, Batch, Next, Object, OfInstance, Only, Pace, Part, Plan, Remember, Report, Same,
-        Taken, Then, TokenWrite, Tried, Verb, Write, finalizer_patch,
+        Answers, Batch, Next, Object, OfInstance, Only, Pace, Part, Plan, Report, Same, Taken,
+        Then, TokenWrite, Tried, Verb, Write, finalizer_patch,
     },
 };
 
@@ -189,7 +189,7 @@ fn remove(Victim { machine, cause }: &Victim) -> Write {
         .only(if cause.is_choice() { Only::Seen } else { Only::Uid })
         .telling([done])
         .or_telling(refused)
-        .remembered(Remember::Deletion)
+        .awaited()
 }
 
 /// The name follows from the instance, so a repetition makes no second Machine.
@@ -208,5 +208,5 @@ fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -
     Write::new(Object::Machine(Arc::new(machine.clone())), verb)
         .telling([done])
         .or_telling(refused)
-        .remembered(Remember::Created)
+        .awaited()
 }

@@ -27,8 +27,8 @@ use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;
 use crate::write::{
-    Answers, Batch, Next, Object, Only, Pace, Part, Plan, Remember, Report, Same, Taken, Then,
-    Tried, Verb, Write, finalizer_patch,
+    Answers, Batch, Next, Object, Only, Pace, Part, Plan, Report, Same, Taken, Then, Tried, Verb,
+    Write, finalizer_patch,
 };
 
 /// How long the cache may take to show a write.
@@ -228,9 +228,7 @@ fn from_reserve(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     });
     let note = format!("took machine {} from reserve {reserve}", machine.name());
     let event = Event::normal(EventReason::TookFromReserve, note).doing(EventAction::Take);
-    Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch))
-        .telling([event])
-        .remembered(Remember::Taking)
+    Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch)).telling([event]).awaited()
 }
 
 fn released_by() -> String {
@@ -264,7 +262,7 @@ pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
     Write::new(Object::Machine(Arc::clone(machine)), Verb::Delete)
         .telling([done])
         .or_telling(refused)
-        .remembered(Remember::Deletion)
+        .awaited()
 }
 
 /// INV-11: without its copy, no Machine is created; an earlier sent name is still awaited.
@@ -274,9 +272,7 @@ fn make(snapshot: &Snapshot, name: &str) -> Write {
     match snapshot.copies.as_ref().map(|copies| copies.copy(MadeFor::set(set), name)) {
         None => write,
         Some(Ok(copy)) => Write { first: Some(Box::new(copy)), ..write },
-        Some(Err(fault)) => {
-            Write { verb: Verb::Refuse(fault.message), ..write }.remembered(Remember::Nothing)
-        }
+        Some(Err(fault)) => Write { verb: Verb::Refuse(fault.message), ..write },
     }
 }
 
@@ -291,7 +287,7 @@ pub(crate) fn create(machine: Machine, owner: &str) -> Write {
     Write::new(Object::Machine(Arc::new(machine)), Verb::Create(taken))
         .telling([done])
         .or_telling(refused)
-        .remembered(Remember::Name)
+        .awaited()
 }
 
 /// Names unused by the Machines. Each is repeated until its creation is answered.

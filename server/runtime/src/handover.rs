@@ -1,23 +1,19 @@
 //! Requests that the former leader may still have sent. A new leader creates and chooses nothing before the last
 //! request of the former leader has been answered or has run out, and before a list of the objects after that.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_api::Machine;
-use ostler_lifecycle::owner::{controller, is_in_reserve};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::pending::Pending;
-use crate::client::{PATIENCE, WriteError, Writer};
-use crate::election::Predecessor;
-use crate::stores::{MachineIndex, Stores};
-use crate::watch::{Found, ObjectName};
+use crate::client::{Object, WriteError, Writer};
+use crate::watch::Found;
 
 /// The beginning of a leadership.
 #[derive(Debug)]
-pub(crate) struct Handover {
+pub struct Handover {
     /// When the last request of the process that led before is over.
     over_at: Instant,
     listed: Mutex<bool>,
@@ -25,7 +21,7 @@ pub(crate) struct Handover {
 
 /// The stage of a handover.
 #[derive(Debug)]
-pub(crate) enum Stage<'a> {
+pub enum Stage<'a> {
     /// Requests may still arrive for so long.
     Wait(Duration),
     /// No requests any more: the former leader's writes have to be listed, and the flag set to true.
@@ -35,23 +31,18 @@ pub(crate) enum Stage<'a> {
 }
 
 impl Handover {
-    /// Now.
-    pub(crate) fn new(predecessor: Predecessor) -> Self {
-        let wait = match predecessor {
-            Predecessor::None | Predecessor::Ended => Duration::ZERO,
-            Predecessor::MayAct => PATIENCE,
-        };
-        Self { over_at: Instant::now() + wait, listed: Mutex::new(false) }
+    /// Now, with requests that may arrive for so long.
+    pub fn new(arrive: Duration) -> Self {
+        Self { over_at: Instant::now() + arrive, listed: Mutex::new(false) }
     }
 
     /// A finished handover.
-    #[cfg(test)]
-    pub(crate) fn over() -> Self {
+    pub fn over() -> Self {
         Self { over_at: Instant::now(), listed: Mutex::new(true) }
     }
 
     /// Whether the former process may still have requests on their way, or its writes have to be listed first.
-    pub(crate) async fn stage(&self) -> Stage<'_> {
+    pub async fn stage(&self) -> Stage<'_> {
         let listed = self.listed.lock().await;
         let left = self.over_at.saturating_duration_since(Instant::now());
         if *listed {
@@ -64,20 +55,26 @@ impl Handover {
     }
 
     /// How much longer the process that led before may have requests on their way; `None`: none any more, and `seen` was
-    /// called for the Machines that there were then.
-    pub(crate) async fn wait(
+    /// called for the objects that there were then.
+    ///
+    /// # Errors
+    /// Fails if the objects cannot be listed.
+    pub async fn wait<K>(
         &self,
         writer: &Writer,
         namespaces: &[Option<String>],
-        seen: impl Fn(&Found<Machine>),
-    ) -> Result<Option<Duration>, WriteError> {
+        seen: impl Fn(&Found<K>),
+    ) -> Result<Option<Duration>, WriteError>
+    where
+        K: Object + Resource<Scope = NamespaceResourceScope>,
+    {
         let mut listed = match self.stage().await {
             Stage::Over => return Ok(None),
             Stage::Wait(left) => return Ok(Some(left)),
             Stage::List(listed) => listed,
         };
         for namespace in namespaces {
-            // By the cache, an unreadable Machine holds up the sets and pools of its namespace.
+            // By the cache, an unreadable object holds up the owners in its namespace.
             seen(&writer.all(namespace.as_deref()).await?);
         }
         *listed = true;
@@ -85,40 +82,27 @@ impl Handover {
     }
 }
 
-/// Awaits in the cache what the list shows.
-pub(crate) fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
-    let Some(owner) = controller(&machine.metadata) else { return };
-    if stores.machines.get(&ObjectName::of(machine.as_ref())).is_none() {
-        pending.confirmed(&owner.uid, machine.name());
-    }
-    let cached = stores.machines.find(MachineIndex::Uid, machine.uid());
-    if !is_in_reserve(&machine.metadata) && cached.iter().any(|it| is_in_reserve(&it.metadata)) {
-        // The process before took it.
-        pending.takes(&owner.uid, machine.name());
-    }
-    if machine.is_deleting() && cached.iter().any(|cached| !cached.is_deleting()) {
-        pending.deleted(&owner.uid, machine.uid());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use prometheus_client::registry::Registry;
+
     use super::*;
     use crate::bench::Bench;
+    use crate::client::{PATIENCE, WriteMetrics};
 
     #[tokio::test(start_paused = true)]
     async fn a_new_leader_waits_until_the_last_requests_of_the_one_before_have_ended() {
-        let bench = Bench::new();
-        let wait =
-            async |handover: &Handover| handover.wait(&bench.writer(), &[None], |_| {}).await;
-        let one = Handover::new(Predecessor::MayAct);
+        let metrics = WriteMetrics::register(&mut Registry::default());
+        let writer = Writer::new(Bench::default().client(), metrics);
+        let wait = async |handover: &Handover| handover.wait::<Pod>(&writer, &[None], |_| {}).await;
+        let one = Handover::new(PATIENCE);
         assert!(matches!(wait(&one).await, Ok(Some(PATIENCE))));
         tokio::time::advance(PATIENCE / 2).await;
         assert!(matches!(wait(&one).await, Ok(Some(left)) if left == PATIENCE / 2));
         tokio::time::advance(PATIENCE / 2).await;
         // The process lists now, and waits until a list succeeds.
         assert!(wait(&one).await.is_err());
-        let none = Handover::new(Predecessor::None);
-        assert!(wait(&none).await.is_err(), "there was none to wait for");
+        assert!(wait(&Handover::new(Duration::ZERO)).await.is_err(), "there was none to wait for");
     }
 }
