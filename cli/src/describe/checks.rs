@@ -9,7 +9,9 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use ostler_api::machine_health_check::HealthCheckConditionType;
 use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison};
-use ostler_lifecycle::health_check::{Exempt, Target, Verdict, exempt, selects, verdict};
+use ostler_lifecycle::health_check::{
+    CheckTarget, Exempt, HealthVerdict, exempt, selects, verdict,
+};
 use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
@@ -55,16 +57,18 @@ fn said(check: &MachineHealthCheck, machine: &Machine, nodes: &[Node], now: Time
     // Outages are added by the core, which knows of them, and of how its driver compares ids.
     let (cluster, api) = (TargetView::Watched, ApiView::default());
     let ids = ProviderIdComparison::Exact;
-    let target = Target { machine: Arc::new(machine.clone()), node, ids, cluster, api };
+    let target = CheckTarget { machine: Arc::new(machine.clone()), node, ids, cluster, api };
     match verdict(check, &target, now) {
-        Verdict::Healthy => "healthy".to_owned(),
-        Verdict::Pending { until: Some(until) } => {
+        HealthVerdict::Healthy => "healthy".to_owned(),
+        HealthVerdict::Pending { until: Some(until) } => {
             format!("not healthy; it waits until {}", clock(&Time(until), now))
         }
-        Verdict::Pending { until: None } => "not healthy yet".to_owned(),
-        Verdict::Unknown { .. } => "not known".to_owned(),
-        Verdict::Failed => "given up already".to_owned(),
-        Verdict::Unhealthy(mark) => format!("unhealthy: {}{}", mark.message, held(check, machine)),
+        HealthVerdict::Pending { until: None } => "not healthy yet".to_owned(),
+        HealthVerdict::Unknown { .. } => "not known".to_owned(),
+        HealthVerdict::Failed => "given up already".to_owned(),
+        HealthVerdict::Unhealthy(mark) => {
+            format!("unhealthy: {}{}", mark.message, held(check, machine))
+        }
     }
 }
 

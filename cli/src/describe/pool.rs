@@ -48,7 +48,7 @@ pub(crate) async fn machines_of_pool(
     client: &Client,
     pool: &MachinePool,
 ) -> anyhow::Result<Vec<Machine>> {
-    let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = pool.namespace();
     let api = Api::<Machine>::namespaced(client.clone(), namespace);
     let own = ListParams::default().labels(&selector(pool.name()));
     let list = api.list(&own).await.context("machines cannot be read")?;

@@ -16,8 +16,7 @@ pub(super) async fn tell(
     connected: &[String],
 ) -> kube::Result<()> {
     let classes = list::<MachineClass>(client, None).await?;
-    let key =
-        |namespace: Option<String>, name: &str| (namespace.unwrap_or_default(), name.to_owned());
+    let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
     let providers: BTreeMap<_, _> =
         classes.iter().map(|it| (key(it.namespace(), &it.name_any()), it.provider())).collect();
     let machines = list::<Machine>(client, None).await?;

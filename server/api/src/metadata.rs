@@ -16,6 +16,11 @@ macro_rules! metadata_of {
                 self.metadata.name.as_deref().unwrap_or_default()
             }
 
+            /// Namespace; empty only for an object that was never stored.
+            pub fn namespace(&self) -> &str {
+                self.metadata.namespace.as_deref().unwrap_or_default()
+            }
+
             /// UID; empty only for an object that was never stored.
             pub fn uid(&self) -> &str {
                 self.metadata.uid.as_deref().unwrap_or_default()

@@ -5,9 +5,11 @@ use std::time::Duration;
 use ostler_api::names::{annotation, taint};
 use ostler_controllers::{NodeName, ScaleError, Scaler};
 use ostler_lifecycle::autoscaler::group::Group;
-use ostler_lifecycle::autoscaler::instance::{Fault, Instance, State, instances};
+use ostler_lifecycle::autoscaler::instance::{
+    GroupFault, GroupInstance, GroupInstanceState, instances,
+};
 use ostler_lifecycle::autoscaler::options::Options;
-use ostler_lifecycle::autoscaler::scale::{self, Refusal};
+use ostler_lifecycle::autoscaler::scale::{self, ScaleRefusal};
 use prost_types::Duration as GoogleDuration;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -81,12 +83,12 @@ pub fn routes(scaler: Scaler) -> Routes {
     reflection.add_service(health).add_service(CloudProviderServer::new(Autoscaler::new(scaler)))
 }
 
-fn refused(refusal: &Refusal) -> Status {
+fn refused(refusal: &ScaleRefusal) -> Status {
     let text = refusal.to_string();
     match refusal {
-        Refusal::NoGroup(_) => Status::not_found(text),
-        Refusal::Senseless(_) => Status::invalid_argument(text),
-        Refusal::Impossible(_) => Status::failed_precondition(text),
+        ScaleRefusal::NoGroup(_) => Status::not_found(text),
+        ScaleRefusal::Senseless(_) => Status::invalid_argument(text),
+        ScaleRefusal::Impossible(_) => Status::failed_precondition(text),
     }
 }
 
@@ -107,17 +109,18 @@ fn shown(group: &Group) -> Option<NodeGroup> {
     })
 }
 
-fn instance(of: Instance) -> crate::wire::Instance {
+fn instance(of: GroupInstance) -> crate::wire::Instance {
     let state = match of.state {
-        State::Running => InstanceState::InstanceRunning,
-        State::Creating => InstanceState::InstanceCreating,
-        State::Deleting => InstanceState::InstanceDeleting,
+        GroupInstanceState::Running => InstanceState::InstanceRunning,
+        GroupInstanceState::Creating => InstanceState::InstanceCreating,
+        GroupInstanceState::Deleting => InstanceState::InstanceDeleting,
     };
-    let error_info = of.fault.map(|Fault { code, message, out_of_resources }| InstanceErrorInfo {
-        error_code: code,
-        error_message: message,
-        instance_error_class: if out_of_resources { OUT_OF_RESOURCES } else { OTHER },
-    });
+    let error_info =
+        of.fault.map(|GroupFault { code, message, out_of_resources }| InstanceErrorInfo {
+            error_code: code,
+            error_message: message,
+            instance_error_class: if out_of_resources { OUT_OF_RESOURCES } else { OTHER },
+        });
     let status = InstanceStatus { instance_state: state.into(), error_info };
     crate::wire::Instance { id: of.id, status: Some(status) }
 }

@@ -11,7 +11,7 @@ const WHO: &str = "core";
 
 /// The core removed the finalizer of a Machine: its instance is gone, or is not ours and the operator abandoned it.
 pub(crate) fn machine_released(machine: &Machine) {
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = machine.namespace();
     let object = format!("machines/{namespace}/{}", machine.name());
     let status = machine.status.clone().unwrap_or_default();
     let abandoned = abandoned(machine, &status);

@@ -8,10 +8,10 @@ use kube::{Client, Resource};
 use ostler_api::names::{MACHINE_DEPLOYMENT, MACHINE_POOL, MACHINE_SET};
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, ProviderId};
 use ostler_lifecycle::autoscaler::group::{Group, GroupId, Placeholder};
-use ostler_lifecycle::autoscaler::instance::Member;
+use ostler_lifecycle::autoscaler::instance::GroupMember;
 use ostler_lifecycle::autoscaler::limits::limits;
-use ostler_lifecycle::autoscaler::scale::{Change, Named, Refusal, What};
-use ostler_lifecycle::autoscaler::shape::Shape;
+use ostler_lifecycle::autoscaler::scale::{Named, NamedNode, ScaleChange, ScaleRefusal};
+use ostler_lifecycle::autoscaler::shape::NodeShape;
 use ostler_lifecycle::machine::has_own_instance;
 use ostler_lifecycle::node::provider_id;
 use ostler_lifecycle::owner::controller;
@@ -19,7 +19,7 @@ use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 use serde_json::Value;
 
 use crate::REPORTER;
-use crate::client::{Object, WriteError, WriteMetrics, Writer};
+use crate::client::{Typed, WriteError, WriteMetrics, Writer};
 use crate::clock::{Clock, DebugClock};
 use crate::events::{EventMetrics, Recorder};
 use crate::machine::node_view;
@@ -38,7 +38,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug)]
 pub enum ScaleError {
     /// The change is impossible.
-    Refused(Refusal),
+    Refused(ScaleRefusal),
     /// The API server did not make the change, for this reason.
     Api(String),
 }
@@ -109,8 +109,8 @@ impl Scaler {
     ///
     /// # Errors
     /// There is none, or no autoscaler may scale it.
-    pub fn group(&self, id: &str) -> Result<Group, Refusal> {
-        let none = || Refusal::NoGroup(id.to_owned());
+    pub fn group(&self, id: &str) -> Result<Group, ScaleRefusal> {
+        let none = || ScaleRefusal::NoGroup(id.to_owned());
         let known = GroupId::read(id).ok_or_else(none)?;
         let name = ObjectName::new(&known.namespace, &known.name);
         let group = match known.kind {
@@ -121,7 +121,7 @@ impl Scaler {
     }
 
     /// The Machines of a group, by name.
-    pub fn members(&self, group: &Group) -> Vec<Member> {
+    pub fn members(&self, group: &Group) -> Vec<GroupMember> {
         let Stores { machines, sets, targets, .. } = &self.stores;
         let of = |uid: &str| machines.find(MachineIndex::Controller, uid);
         let found: Vec<_> = match group {
@@ -137,15 +137,15 @@ impl Scaler {
             // A kubelet may be faster than the driver's answer: by this id the Machine would not be found.
             let is_known = machine.instance_id().is_some() || machine.node_name().is_some();
             let node_id = node_id.filter(|_| is_known);
-            Member { machine, node_id }
+            GroupMember { machine, node_id }
         };
         found.into_iter().map(member).collect()
     }
 
     /// The shape of a future Node of a group; `None`: not in its class.
-    pub fn shape(&self, group: &Group) -> Option<Shape> {
+    pub fn shape(&self, group: &Group) -> Option<NodeShape> {
         let class = ObjectName::new(group.id().namespace, &group.template().class.name);
-        Shape::of(&*self.stores.classes.get(&class)?, group.template())
+        NodeShape::of(&*self.stores.classes.get(&class)?, group.template())
     }
 
     /// The group of a Node, even of a future Node. `None`: in no group, like a Machine in reserve.
@@ -207,11 +207,12 @@ impl Scaler {
     /// The meaning of a Node in a group.
     fn named(&self, node: NodeName<'_>, group: &GroupId) -> Named {
         let ids = || [node.provider_id, node.name].into_iter();
-        let missing = || ids().find_map(|id| What::missing(id, group));
-        let gone = || ids().find_map(|id| What::gone(id, group));
-        let known = self.machine_of(node).map(|machine| What::Machine(machine.uid().to_owned()));
+        let missing = || ids().find_map(|id| NamedNode::missing(id, group));
+        let gone = || ids().find_map(|id| NamedNode::gone(id, group));
+        let known =
+            self.machine_of(node).map(|machine| NamedNode::Machine(machine.uid().to_owned()));
         let name = if node.name.is_empty() { node.provider_id } else { node.name };
-        let what = missing().or(known).or_else(gone).unwrap_or(What::Unknown);
+        let what = missing().or(known).or_else(gone).unwrap_or(NamedNode::Unknown);
         Named { name: name.to_owned(), what }
     }
 
@@ -222,7 +223,7 @@ impl Scaler {
     pub async fn change(
         &self,
         id: &str,
-        decide: impl Fn(&Group, &Decided<'_>) -> Result<Option<Change>, Refusal>,
+        decide: impl Fn(&Group, &Decided<'_>) -> Result<Option<ScaleChange>, ScaleRefusal>,
     ) -> Result<(), ScaleError> {
         let mut group = self.group(id).map_err(ScaleError::Refused)?;
         for _ in 0..ATTEMPTS {
@@ -233,7 +234,7 @@ impl Scaler {
                 Ok(()) => return Ok(()),
                 Err(WriteError::Conflict) => {}
                 Err(WriteError::NotFound) => {
-                    return Err(ScaleError::Refused(Refusal::NoGroup(id.to_owned())));
+                    return Err(ScaleError::Refused(ScaleRefusal::NoGroup(id.to_owned())));
                 }
                 Err(error) => return Err(ScaleError::Api(error.to_string())),
             }
@@ -242,7 +243,7 @@ impl Scaler {
         Err(ScaleError::Api(format!("{id} changed {ATTEMPTS} times meanwhile")))
     }
 
-    async fn write(&self, group: &Group, change: &Change) -> Result<(), WriteError> {
+    async fn write(&self, group: &Group, change: &ScaleChange) -> Result<(), WriteError> {
         let Stores { deployments, pools, .. } = &self.stores;
         match group {
             Group::Deployment(it) => self.patch(deployments, it.as_ref(), &change.patch).await?,
@@ -266,7 +267,7 @@ impl Scaler {
     ) -> Result<(), WriteError>
     where
         I: CacheIndex,
-        I::Object: Object + Resource<Scope = kube::core::NamespaceResourceScope>,
+        I::Object: Typed + Resource<Scope = kube::core::NamespaceResourceScope>,
     {
         let ObjectName { namespace, name } = ObjectName::of(seen);
         let api = self.writer.api::<I::Object>(&namespace);
@@ -292,7 +293,7 @@ impl Scaler {
             }
         };
         let read = read.map_err(|error| ScaleError::Api(error.to_string()))?;
-        read.ok_or_else(|| ScaleError::Refused(Refusal::NoGroup(group.id().to_string())))
+        read.ok_or_else(|| ScaleError::Refused(ScaleRefusal::NoGroup(group.id().to_string())))
     }
 }
 
@@ -321,7 +322,7 @@ pub struct Decided<'a> {
 
 impl Decided<'_> {
     /// The Machines of the group.
-    pub fn members(&self, group: &Group) -> Vec<Member> {
+    pub fn members(&self, group: &Group) -> Vec<GroupMember> {
         self.scaler.members(group)
     }
 
@@ -409,7 +410,7 @@ mod tests {
             assert_eq!(group_of(&scaler, id, name), None, "{id} {name}");
         }
         let group = scaler.group("MachineDeployment/default/d").unwrap();
-        let members: Vec<_> = scaler.members(&group).iter().map(Member::id).collect();
+        let members: Vec<_> = scaler.members(&group).iter().map(GroupMember::id).collect();
         assert_eq!(members, ["a:///1"]);
     }
 
@@ -442,7 +443,7 @@ mod tests {
         );
         scaler.stores.machines.apply(Event::Apply(machine));
         let group = scaler.group("MachineDeployment/default/d").unwrap();
-        let ids: Vec<_> = scaler.members(&group).iter().map(Member::id).collect();
+        let ids: Vec<_> = scaler.members(&group).iter().map(GroupMember::id).collect();
         assert_eq!(ids, ["ostler://default/m"]);
         assert!(group_of(&scaler, &ids[0], &ids[0]).is_some());
     }

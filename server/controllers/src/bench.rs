@@ -22,7 +22,9 @@ use tower::service_fn;
 use crate::REPORTER;
 use crate::bootstrap::{Configs, Queues};
 use crate::client::{WriteMetrics, Writer};
+use crate::clock::DebugClock;
 use crate::events::{EventMetrics, EventWriter, Recorder};
+use crate::fleet::Tools;
 use crate::hot_update::Reviewer;
 use crate::namespaces::Namespaces;
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
@@ -171,6 +173,17 @@ impl Bench {
     pub(crate) fn recorder_and_writer(&self) -> (Recorder, EventWriter) {
         let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
         Recorder::new(self.client(), (REPORTER, "test"), clock, EventMetrics::default())
+    }
+
+    pub(crate) fn tools(&self) -> Tools {
+        Tools {
+            writer: self.writer(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
+            recorder: self.recorder(),
+        }
     }
 
     /// The reasons of the events that were recorded, in any order.

@@ -16,6 +16,7 @@ mod cluster_id;
 mod controllers;
 mod deployment;
 mod election;
+mod fleet;
 mod freeze;
 mod hand;
 mod health_check;

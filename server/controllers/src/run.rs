@@ -38,6 +38,7 @@ use crate::controllers::Controller;
 use crate::deployment::register_deployments;
 use crate::election::{ElectionError, Leadership, Observed};
 use crate::events::{EventMetrics, EventWriter, Recorder};
+use crate::fleet::{Fleet, Tools};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hints::Listener;
 use crate::home::Home;
@@ -431,6 +432,17 @@ impl Core {
         workers
     }
 
+    fn tools(&self) -> Tools {
+        Tools {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.recorder.clone(),
+        }
+    }
+
     fn session_follower(&self) -> SessionFollower {
         let hints = Listener {
             hints: Arc::clone(&self.state.hints),
@@ -516,16 +528,13 @@ impl Core {
         if !self.settings.controllers.run(Controller::MachineHealthCheck) {
             return;
         }
-        let checks = Arc::new(HealthChecks {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+        let checks = Fleet(Arc::new(HealthChecks {
+            tools: self.tools(),
             api_health: Arc::clone(&self.api_health),
             metrics: self.check_metrics.clone(),
-        });
+        }));
         let queue = &self.kinds.checks.queue;
-        kind::work(checks, queue, &self.reconcile_metrics, workers, stop);
+        kind::work(Arc::new(checks), queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {

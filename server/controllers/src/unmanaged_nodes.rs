@@ -91,6 +91,30 @@ impl Kind for UnmanagedNodes {
         observed: &Observed,
         plan: &Vec<NodeTask>,
     ) -> Result<Vec<Option<Outcome>>, PassError> {
+        self.perform(observed, plan).await
+    }
+
+    async fn record(
+        &self,
+        observed: Observed,
+        plan: Vec<NodeTask>,
+        done: Vec<Option<Outcome>>,
+    ) -> Result<Passed, PassError> {
+        for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
+            if let (NodeTask::Release { mark }, Some(Outcome::Done)) = (task, outcome) {
+                self.record_event(found, *mark);
+            }
+        }
+        Ok(Passed::Settled(done.into_iter().flatten().fold(Outcome::Done, sooner)))
+    }
+}
+
+impl UnmanagedNodes {
+    async fn perform(
+        &self,
+        observed: &Observed,
+        plan: &Vec<NodeTask>,
+    ) -> Result<Vec<Option<Outcome>>, PassError> {
         let mut outcomes = Vec::with_capacity(plan.len());
         for (Found { target, node, .. }, task) in observed.nodes.iter().zip(plan) {
             outcomes.push(match task {
@@ -114,22 +138,6 @@ impl Kind for UnmanagedNodes {
         Ok(outcomes)
     }
 
-    async fn record(
-        &self,
-        observed: Observed,
-        plan: Vec<NodeTask>,
-        done: Vec<Option<Outcome>>,
-    ) -> Result<Passed, PassError> {
-        for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
-            if let (NodeTask::Release { mark }, Some(Outcome::Done)) = (task, outcome) {
-                self.record_event(found, *mark);
-            }
-        }
-        Ok(Passed::Settled(done.into_iter().flatten().fold(Outcome::Done, sooner)))
-    }
-}
-
-impl UnmanagedNodes {
     /// Patches on condition of the version that was planned from, so that finalizers of other clients are never lost.
     /// `None`: the Node is gone.
     async fn patch(&self, target: &Target, node: &Node, mut metadata: Value) -> Option<Outcome> {

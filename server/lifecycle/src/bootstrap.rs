@@ -300,7 +300,7 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     let Some(wanted) = bootstrap.and_then(|bootstrap| bootstrap.config_ref.as_ref()) else {
         return Ok(None);
     };
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = machine.namespace();
     let found = named(wanted, namespace)?;
     // A template has no data, and would be deleted with this single Machine.
     if is_template(&wanted.kind) {

@@ -131,8 +131,7 @@ const fn hold(held: bool, deleting: bool, in_use: bool) -> FinalizerChange {
 
 /// Whether a Machine names the class of this name in its own namespace.
 pub fn uses_class(machine: &Machine, namespace: &str, class: &str) -> bool {
-    machine.metadata.namespace.as_deref().unwrap_or_default() == namespace
-        && names_class(&machine.spec, class)
+    machine.namespace() == namespace && names_class(&machine.spec, class)
 }
 
 /// Whether the spec of a Machine, or a template's, names the class.

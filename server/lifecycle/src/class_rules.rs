@@ -1,6 +1,6 @@
 //! Rules for a class, beside its schema: upstream's rules for `nodeTemplate`.
 
-use ostler_api::MachineClass;
+use ostler_api::{MachineClass, machine::ClassRef};
 use serde_json::Value;
 
 /// Resources that `nodeTemplate.capacity` must name.
@@ -28,6 +28,13 @@ pub fn broken(class: &MachineClass) -> Vec<String> {
         .filter(is_empty)
         .map(|field| format!("nodeTemplate.{field} is empty, set it"));
     capacity.chain(texts).collect()
+}
+
+/// What a template lacks of the name of its class, for people.
+pub(crate) fn unnamed(class: &ClassRef) -> impl Iterator<Item = String> {
+    let missing = [("kind", class.kind.is_empty()), ("name", class.name.is_empty())];
+    let missing = missing.into_iter().filter(|(_, is_empty)| *is_empty);
+    missing.map(|(field, _)| format!("spec.template.spec.class.{field} is missing"))
 }
 
 #[cfg(test)]

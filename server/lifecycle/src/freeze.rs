@@ -286,7 +286,7 @@ pub fn decide_deployment(
 
 /// The observations of a pass.
 #[derive(Debug, Clone)]
-pub enum Observed {
+pub enum FreezeFacts {
     /// A set.
     Set {
         /// The set.
@@ -315,7 +315,7 @@ pub enum Observed {
     },
 }
 
-impl Observed {
+impl FreezeFacts {
     /// The object.
     pub fn object(&self) -> Object {
         match self {
@@ -347,14 +347,14 @@ impl Observed {
 }
 
 /// Decides on writes.
-pub fn plan(observed: &Observed) -> Plan<()> {
+pub fn plan(observed: &FreezeFacts) -> Plan<()> {
     match observed {
-        Observed::Set { now, period, .. } => {
+        FreezeFacts::Set { now, period, .. } => {
             let decision = observed.of_set().unwrap_or_default();
             let again = decision.again.map_or(*period, |at| until(at, *now).min(*period));
             Plan::only(writes(observed, decision, "machineSetCondition"), Next::After(again))
         }
-        Observed::Deployment { deployment, any_frozen, now } => {
+        FreezeFacts::Deployment { deployment, any_frozen, now } => {
             let decision = decide_deployment(deployment, *any_frozen, *now);
             Plan::only(writes(observed, decision, "conditions"), Next::OnChange)
         }
@@ -363,7 +363,7 @@ pub fn plan(observed: &Observed) -> Plan<()> {
 
 /// The label first, because it holds the creation; a user's annotation goes last, so that after a crash the user's wish
 /// is repeated.
-fn writes<C: Serialize>(observed: &Observed, decision: Decision<C>, field: &str) -> Vec<Batch> {
+fn writes<C: Serialize>(observed: &FreezeFacts, decision: Decision<C>, field: &str) -> Vec<Batch> {
     let Decision { label, conditions, event, remove_annotation, .. } = decision;
     let label = label.map(|frozen: bool| {
         let value = if frozen { json!("True") } else { Value::Null };

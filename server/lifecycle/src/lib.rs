@@ -49,6 +49,7 @@ pub mod retry;
 pub mod selector;
 pub mod set;
 mod settings;
+mod share;
 pub mod snapshot;
 pub mod streak;
 pub mod template_identity;

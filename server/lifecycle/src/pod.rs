@@ -39,12 +39,12 @@ pub struct PodView {
     /// `namespace/name` of the used claims, generic ephemeral volumes included.
     pub claims: Vec<String>,
     /// The last failed eviction of the pod by this process. Kept in memory only.
-    pub refused: Option<Refusal>,
+    pub refused: Option<EvictionRefusal>,
 }
 
 /// Evictions that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct EvictionRefusal {
     /// When the last eviction was tried.
     pub at: Timestamp,
     /// Whether the refusing budget allows evictions since: the eviction is tried again without waiting.
@@ -57,7 +57,7 @@ pub struct Refusal {
     pub cause: RefusalCause,
 }
 
-impl Refusal {
+impl EvictionRefusal {
     /// How many evictions failed in a row, including this failure. Budgets count apart from errors, since too many
     /// refusals by budgets end in a deletion without grace; so does each drain.
     pub fn count(
@@ -144,7 +144,7 @@ impl PodView {
     }
 
     /// Reads a pod.
-    pub fn of(pod: &Pod, refused: Option<Refusal>) -> Self {
+    pub fn of(pod: &Pod, refused: Option<EvictionRefusal>) -> Self {
         let meta = &pod.metadata;
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let annotations = meta.annotations.as_ref();

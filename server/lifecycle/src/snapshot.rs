@@ -24,7 +24,7 @@ pub use crate::{
     class_facts::{AdoptByName, ClassFacts, ClassView, SecretFacts, SecretView},
     driver::{DriverFacts, DriverView},
     node::{IdComparison, NodeView},
-    pod::{PodView, Refusal, RefusalCause},
+    pod::{EvictionRefusal, PodView, RefusalCause},
     settings::Settings,
     volume::{AttachmentView, VolumeFacts, VolumesView},
 };

@@ -210,7 +210,7 @@ pub enum Taken {
 
 /// What to do about an existing object with the name of a new one.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum TakenName {
     /// The wanted object.
     Ours,
     /// The wanted object after this merge patch, on condition of the found version.
@@ -229,22 +229,22 @@ pub enum Found {
 
 impl Taken {
     /// Judges the object found by a read.
-    pub fn judge(&self, wanted: &Object, found: Option<&Object>) -> Found {
+    pub fn judge(&self, wanted: &Object, found: Option<&Object>) -> TakenName {
         match (self, found) {
-            (Self::SetOf(_) | Self::Instance(_), None) => Found::Gone,
+            (Self::SetOf(_) | Self::Instance(_), None) => TakenName::Gone,
             // A set in deletion creates no Machines.
             (Self::SetOf(uid), Some(Object::Set(found)))
                 if !found.is_deleting()
                     && is_controlled_by(&found.metadata, uid)
                     && wanted.has_template(&found.spec.template) =>
             {
-                Found::Ours
+                TakenName::Ours
             }
             (Self::Controlled(uid), Some(found)) if is_controlled_by(found.meta(), uid) => {
-                Found::Ours
+                TakenName::Ours
             }
             (Self::Instance(of), Some(Object::Machine(found))) => of.judge(wanted, found),
-            (Self::Controlled(_) | Self::SetOf(_) | Self::Instance(_), _) => Found::Stranger,
+            (Self::Controlled(_) | Self::SetOf(_) | Self::Instance(_), _) => TakenName::Stranger,
         }
     }
 }

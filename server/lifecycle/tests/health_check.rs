@@ -17,7 +17,7 @@ use ostler_api::machine_health_check::{MachineHealthCheckStatus, UnhealthyMark, 
 use ostler_api::names::annotation;
 use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison::Exact};
 use ostler_lifecycle::health_check::{
-    Decision, Snapshot, Target, Verdict, decide as plan, holds, selects, verdict,
+    CheckTarget, Decision, HealthVerdict, Snapshot, decide as plan, holds, selects, verdict,
 };
 use ostler_lifecycle::outage::{ApiView, Reachability};
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
@@ -95,21 +95,21 @@ fn with_another(ready: &str, another: NodeView) -> NodeView {
     NodeView::Several(main, vec![other])
 }
 
-fn target(machine: Machine, node: NodeView) -> Target {
+fn target(machine: Machine, node: NodeView) -> CheckTarget {
     let (cluster, api) = (TargetView::Watched, ApiView::default());
-    Target { machine: Arc::new(machine), node, ids: Exact, cluster, api }
+    CheckTarget { machine: Arc::new(machine), node, ids: Exact, cluster, api }
 }
 
-fn healthy(name: &str) -> Target {
+fn healthy(name: &str) -> CheckTarget {
     target(machine(name, "Running"), node("Ready", "True", 60))
 }
 
 /// Silent since second 1000: its time ends at 1300.
-fn silent(name: &str) -> Target {
+fn silent(name: &str) -> CheckTarget {
     target(machine(name, "Unknown"), node("Ready", "Unknown", 1000))
 }
 
-fn snap(check: MachineHealthCheck, targets: Vec<Target>, now: i64) -> Snapshot {
+fn snap(check: MachineHealthCheck, targets: Vec<CheckTarget>, now: i64) -> Snapshot {
     let (name, left) = ("c".to_owned(), Vec::new());
     Snapshot { now: at(now), name, check: Some(Arc::new(check)), targets, left }
 }
@@ -134,21 +134,21 @@ fn told(plan: &Decision) -> Vec<&'static str> {
 }
 
 /// The mark that the check puts on a machine.
-fn mark(check: &MachineHealthCheck, target: &Target, now: i64) -> UnhealthyMark {
+fn mark(check: &MachineHealthCheck, target: &CheckTarget, now: i64) -> UnhealthyMark {
     match verdict(check, target, at(now)) {
-        Verdict::Unhealthy(mark) => mark,
+        HealthVerdict::Unhealthy(mark) => mark,
         other => panic!("{other:?}"),
     }
 }
 
 /// `Ok`: healthy, or the reason of unhealthy. `Err`: when to look again.
-fn judged(target: &Target, now: i64) -> Result<Option<UnhealthyReason>, Option<i64>> {
+fn judged(target: &CheckTarget, now: i64) -> Result<Option<UnhealthyReason>, Option<i64>> {
     let since = |at: Option<Timestamp>| at.map(|at| at.as_second() - 1_800_000_000);
     match verdict(&check(json!({})), target, at(now)) {
-        Verdict::Healthy => Ok(None),
-        Verdict::Unhealthy(mark) => Ok(Some(mark.reason)),
-        Verdict::Pending { until } | Verdict::Unknown { until } => Err(since(until)),
-        Verdict::Failed => panic!("failed"),
+        HealthVerdict::Healthy => Ok(None),
+        HealthVerdict::Unhealthy(mark) => Ok(Some(mark.reason)),
+        HealthVerdict::Pending { until } | HealthVerdict::Unknown { until } => Err(since(until)),
+        HealthVerdict::Failed => panic!("failed"),
     }
 }
 
@@ -179,7 +179,7 @@ fn a_machine_is_unhealthy_when_a_condition_of_its_node_has_lasted_for_its_timeou
 fn a_check_that_was_made_just_now_counts_from_the_last_transition_of_the_node() {
     let mut new = check(json!({}));
     new.metadata.creation_timestamp = Some(at(89_999).into());
-    assert!(matches!(verdict(&new, &silent("m"), at(90_000)), Verdict::Unhealthy(_)));
+    assert!(matches!(verdict(&new, &silent("m"), at(90_000)), HealthVerdict::Unhealthy(_)));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_node_that_is_gone_makes_its_machine_unhealthy_without_a_timeout_and_one_tha
     assert_eq!(judged(&made, 600), Err(Some(900)), "from its instance, which came later");
     let unlimited = check(json!({ "nodeStartupTimeout": "0" }));
     let never = verdict(&unlimited, &without("Pending"), at(90_000));
-    assert_eq!(never, Verdict::Pending { until: None });
+    assert_eq!(never, HealthVerdict::Pending { until: None });
     // The Node of an older instance is none of its own.
     let mut foreign = silent("m");
     let NodeView::Known(node) = &mut foreign.node else { panic!() };
@@ -277,7 +277,7 @@ fn a_mark_counts_while_what_it_says_is_so() {
 #[test]
 fn an_unhealthy_machine_is_marked_once_and_a_healthy_one_loses_its_mark() {
     let plan_of =
-        |target: Target, now| plan(&snap(check(json!({})), vec![healthy("a"), target], now));
+        |target: CheckTarget, now| plan(&snap(check(json!({})), vec![healthy("a"), target], now));
     let early = plan_of(silent("m"), 1200);
     assert_eq!(names(&early), (vec![], vec![]));
     assert_eq!(early.again, Some(at(1300)));

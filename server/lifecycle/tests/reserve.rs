@@ -15,7 +15,7 @@ use json_patch::merge;
 use ostler_api::names::annotation::RESERVE_TEMPLATE;
 use ostler_api::{Machine, MachineDeployment, MachineReserve, MachineSet};
 use ostler_lifecycle::reserve::{
-    Cause, Decision, Snapshot, Target, decide, is_given, is_in_reserve, plan,
+    Cause, Decision, ReserveTarget, Snapshot, decide, is_given, is_in_reserve, plan,
 };
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::Blind;
@@ -56,7 +56,11 @@ fn deployment(replicas: i32, change: Value) -> MachineDeployment {
     serde_json::from_value(deployment).unwrap()
 }
 
-fn snapshot(reserve: MachineReserve, target: Target, machines: Vec<Arc<Machine>>) -> Snapshot {
+fn snapshot(
+    reserve: MachineReserve,
+    target: ReserveTarget,
+    machines: Vec<Arc<Machine>>,
+) -> Snapshot {
     Snapshot {
         reserve: Arc::new(reserve),
         target,
@@ -72,12 +76,12 @@ fn snapshot(reserve: MachineReserve, target: Target, machines: Vec<Arc<Machine>>
     }
 }
 
-fn for_deployment(deployment: MachineDeployment) -> Target {
-    Target::Deployment(Arc::new(deployment), Vec::new())
+fn for_deployment(deployment: MachineDeployment) -> ReserveTarget {
+    ReserveTarget::Deployment(Arc::new(deployment), Vec::new())
 }
 
 /// What the first pass over a reserve of one makes, as the API server would have it: Running.
-fn made(target: &Target, effect: Value) -> Machine {
+fn made(target: &ReserveTarget, effect: Value) -> Machine {
     let reserve = reserve(json!(1), json!({ "spec": { "taintEffect": effect } }));
     let plan = plan(&snapshot(reserve, target.clone(), Vec::new()));
     let batch = plan.writes.iter().find(|it| it.part == Part::Create).unwrap();
@@ -86,7 +90,7 @@ fn made(target: &Target, effect: Value) -> Machine {
 }
 
 /// So many of them, `m0` the oldest.
-fn ready(target: &Target, count: usize) -> Vec<Arc<Machine>> {
+fn ready(target: &ReserveTarget, count: usize) -> Vec<Arc<Machine>> {
     let one = json!(made(target, Value::Null));
     let machine = |index: usize| {
         let mut it = one.clone();
@@ -238,7 +242,7 @@ fn a_reserve_follows_the_set_of_a_paused_deployment_until_that_goes_on() {
     };
     let machines = ready(&for_deployment(old.clone()), 1);
     for (paused, outdated) in [(true, 0), (false, 1)] {
-        let target = Target::Deployment(Arc::new(edit(paused)), vec![set(&old)]);
+        let target = ReserveTarget::Deployment(Arc::new(edit(paused)), vec![set(&old)]);
         let decision = decide(&snapshot(reserve(json!(1), json!({})), target, machines.clone()));
         assert_eq!(decision.delete.len(), outdated, "{paused}");
     }
@@ -259,14 +263,14 @@ fn nothing_is_refilled_while_the_target_is_frozen_and_what_is_ready_stays() {
 fn the_machines_of_a_target_that_is_gone_or_going_go() {
     let target = for_deployment(deployment(3, json!({})));
     let at = json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:00:00Z" } });
-    for gone in [Target::Gone, for_deployment(deployment(3, at))] {
+    for gone in [ReserveTarget::Gone, for_deployment(deployment(3, at))] {
         let snapshot = snapshot(reserve(json!(2), json!({})), gone, ready(&target, 2));
         let decision = decide(&snapshot);
         assert_eq!(going(&decision), [("m0", Cause::TargetGone), ("m1", Cause::TargetGone)]);
         assert_eq!(decision.create, 0);
         assert_eq!(condition(&snapshot, "Valid")["reason"], "TargetNotFound");
     }
-    let unknown = Target::Unknown("it cannot be read".to_owned());
+    let unknown = ReserveTarget::Unknown("it cannot be read".to_owned());
     let decision = decide(&snapshot(reserve(json!(2), json!({})), unknown, ready(&target, 2)));
     assert_eq!((decision.create, decision.delete.len()), (0, 0), "it may be there");
 }

@@ -143,12 +143,9 @@ impl WriteMetrics {
 }
 
 /// The objects of requests.
-pub trait Object:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
-{
-}
+pub trait Typed: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {}
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Typed for K {}
 
 impl<K> Found<K> {
     /// All objects, for a decision that an unreadable object might change.
@@ -249,7 +246,7 @@ impl Writer {
 
     /// Merge-patches an object. `patch` must contain `metadata.resourceVersion`, so that a cache may store the answer
     /// and lists of other clients are never overwritten.
-    pub async fn patch<K: Object>(
+    pub async fn patch<K: Typed>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -261,7 +258,7 @@ impl Writer {
 
     /// As [`Self::patch`], for the status. That of a built-in kind takes a strategic merge: the entries of its lists
     /// have keys.
-    pub async fn patch_status<K: Object>(
+    pub async fn patch_status<K: Typed>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -321,7 +318,7 @@ impl Writer {
     }
 
     /// Applies a JSON patch. The patch must contain a `test` of the state behind the plan.
-    pub async fn patch_json<K: Object>(
+    pub async fn patch_json<K: Typed>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -334,12 +331,12 @@ impl Writer {
     }
 
     /// Creates an object.
-    pub async fn create<K: Object>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError> {
+    pub async fn create<K: Typed>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError> {
         self.run(K::kind(&()), "create", api.create(&PostParams::default(), object)).await
     }
 
     /// Replaces an object, whatever its current version.
-    pub async fn replace<K: Object>(
+    pub async fn replace<K: Typed>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -352,7 +349,7 @@ impl Writer {
     ///
     /// # Errors
     /// Fails if an object cannot be read.
-    pub async fn find_everywhere<K: Object>(&self, name: &str) -> Result<Vec<Arc<K>>, WriteError> {
+    pub async fn find_everywhere<K: Typed>(&self, name: &str) -> Result<Vec<Arc<K>>, WriteError> {
         let api: Api<Lenient<K>> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         self.pages(&api, named, PAGES.0).await?.complete()
@@ -362,7 +359,7 @@ impl Writer {
     ///
     /// # Errors
     /// Fails if an object cannot be read.
-    pub async fn page_everywhere<K: Object>(
+    pub async fn page_everywhere<K: Typed>(
         &self,
         from: Option<String>,
     ) -> Result<(Vec<Arc<K>>, Option<String>), WriteError> {
@@ -378,7 +375,7 @@ impl Writer {
     /// All objects of a kind, of a namespace or of all, read from the API.
     pub async fn all<K>(&self, namespace: Option<&str>) -> Result<Found<K>, WriteError>
     where
-        K: Object + Resource<Scope = kube::core::NamespaceResourceScope>,
+        K: Typed + Resource<Scope = kube::core::NamespaceResourceScope>,
     {
         let api: Api<Lenient<K>> = match namespace {
             Some(namespace) => self.api(namespace),
@@ -388,7 +385,7 @@ impl Writer {
     }
 
     /// All pages of a list: without a limit, an API server may read all that it searches in one go.
-    async fn pages<K: Object>(
+    async fn pages<K: Typed>(
         &self,
         api: &Api<Lenient<K>>,
         page: ListParams,
@@ -423,12 +420,12 @@ impl Writer {
     }
 
     /// Reads an object from the API.
-    pub async fn get<K: Object>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError> {
+    pub async fn get<K: Typed>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError> {
         self.read(api.get_opt(name)).await
     }
 
     /// Deletes an object, on condition of its UID and version if given.
-    pub async fn delete<K: Object>(
+    pub async fn delete<K: Typed>(
         &self,
         api: &Api<K>,
         name: &str,

@@ -8,7 +8,7 @@ use kube::core::NamespaceResourceScope;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::client::{Object, WriteError, Writer};
+use crate::client::{Typed, WriteError, Writer};
 use crate::watch::Found;
 
 /// The beginning of a leadership.
@@ -66,7 +66,7 @@ impl Handover {
         seen: impl Fn(&Found<K>),
     ) -> Result<Option<Duration>, WriteError>
     where
-        K: Object + Resource<Scope = NamespaceResourceScope>,
+        K: Typed + Resource<Scope = NamespaceResourceScope>,
     {
         let mut listed = match self.stage().await {
             Stage::Over => return Ok(None),

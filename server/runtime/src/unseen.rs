@@ -1,5 +1,5 @@
-//! The writes of each owner that the cache does not show yet, in the words of other controllers its expectations. Without
-//! them an owner would do the same twice. Safe to lose: a new leader begins with a list.
+//! Expectations: the writes of each owner that the cache does not show yet. Without them an owner would do the same
+//! twice. Safe to lose: a new leader begins with a list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::Event;
 use ostler_lifecycle::bootstrap::{ConfigFacts, ConfigKind, ConfigView, is_template};
 
-use crate::watch::Revision;
+use crate::watch::ResourceVersion;
 
 /// Whether the objects of a kind can be looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -184,8 +184,8 @@ impl Inner {
     }
 }
 
-fn revision(facts: &ConfigFacts) -> Revision {
-    Revision::of(Some(&facts.resource_version))
+fn revision(facts: &ConfigFacts) -> ResourceVersion {
+    ResourceVersion::of(Some(&facts.resource_version))
 }
 
 #[cfg(test)]

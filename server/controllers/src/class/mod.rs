@@ -31,7 +31,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::client::{Object, WriteError, Writer};
+use crate::client::{Typed, WriteError, Writer};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
@@ -84,38 +84,7 @@ impl Kind for Classes {
     type Done = Done;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
-        let class = self.stores.classes.get(name);
-        let used = self.stores.is_used(name, |_| true) || !self.stores.pools_of(name).is_empty();
-        // It may be the class of a machine or pool that cannot be read.
-        let Stores { machines, pools, .. } = &self.stores;
-        let there = &name.namespace;
-        let unsure = machines.unreadable_in(there).or_else(|| pools.unreadable_in(there));
-        if !used && unsure.is_some() {
-            return Err(PassError::NotYet(UNSURE));
-        }
-        let goes = class.as_ref().is_none_or(|class| class.is_deleting());
-        let used = used || goes && self.is_of_a_pool_that_is_not_listed_yet(name).await?;
-        let kept = self.stores.secrets.get(&last_known::place(name));
-        let lingers = self.lingers(name, class.as_deref(), used);
-        let before = kept.as_deref().and_then(kept_in);
-        let changed =
-            class.as_ref().zip(before).is_some_and(|(now, before)| now.spec != before.class.spec);
-        let (driver, question, review) =
-            class.as_deref().map(|class| self.reviewer.review_of(class)).unwrap_or_default();
-        let facts = Snapshot {
-            used: used || lingers.is_some(),
-            known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
-            open: if changed { self.unresolved(name) } else { BTreeSet::new() },
-            kept: kept.as_deref().map(last_known::facts),
-            secret: self.stores.secret_view(class.as_deref()),
-            driver,
-            connected: self.reviewer.connected(),
-            review,
-            settings: self.reviewer.settings().clone(),
-            now: (self.clock)(),
-            class,
-        };
-        Ok(Some(Observed { name: name.clone(), facts, question, kept, lingers }))
+        self.gather(name).await
     }
 
     fn plan(observed: &Observed) -> Plan {
@@ -151,6 +120,17 @@ impl Kind for Classes {
         plan: Plan,
         done: Done,
     ) -> Result<Passed, PassError> {
+        self.write_down(observed, plan, done).await
+    }
+}
+
+impl Classes {
+    async fn write_down(
+        &self,
+        observed: Observed,
+        plan: Plan,
+        done: Done,
+    ) -> Result<Passed, PassError> {
         let Observed { name, facts, lingers, .. } = observed;
         let class = facts.class.as_deref();
         let broken = (!plan.broken.is_empty()).then_some(plan.broken);
@@ -174,9 +154,42 @@ impl Kind for Classes {
         let outcome = lingers.map_or(Outcome::Done, Outcome::Again);
         Ok(Passed::Settled(if all_done { outcome } else { Outcome::Failed }))
     }
-}
 
-impl Classes {
+    async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+        let class = self.stores.classes.get(name);
+        let used = self.stores.is_used(name, |_| true) || !self.stores.pools_of(name).is_empty();
+        // It may be the class of a machine or pool that cannot be read.
+        let Stores { machines, pools, .. } = &self.stores;
+        let there = &name.namespace;
+        let unsure = machines.unreadable_in(there).or_else(|| pools.unreadable_in(there));
+        if !used && unsure.is_some() {
+            return Err(PassError::NotYet(UNSURE));
+        }
+        let goes = class.as_ref().is_none_or(|class| class.is_deleting());
+        let used = used || goes && self.is_of_a_pool_that_is_not_listed_yet(name).await?;
+        let kept = self.stores.secrets.get(&last_known::place(name));
+        let lingers = self.lingers(name, class.as_deref(), used);
+        let before = kept.as_deref().and_then(kept_in);
+        let changed =
+            class.as_ref().zip(before).is_some_and(|(now, before)| now.spec != before.class.spec);
+        let (driver, question, review) =
+            class.as_deref().map(|class| self.reviewer.review_of(class)).unwrap_or_default();
+        let facts = Snapshot {
+            used: used || lingers.is_some(),
+            known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
+            open: if changed { self.unresolved(name) } else { BTreeSet::new() },
+            kept: kept.as_deref().map(last_known::facts),
+            secret: self.stores.secret_view(class.as_deref()),
+            driver,
+            connected: self.reviewer.connected(),
+            review,
+            settings: self.reviewer.settings().clone(),
+            now: (self.clock)(),
+            class,
+        };
+        Ok(Some(Observed { name: name.clone(), facts, question, kept, lingers }))
+    }
+
     /// The other caches are complete before any pass, that of pools may not be: then the API itself is asked. Without a
     /// definition there are none, and without the right to read them none has a group.
     async fn is_of_a_pool_that_is_not_listed_yet(
@@ -272,7 +285,7 @@ async fn change<K>(
     hold: FinalizerChange,
 ) -> Result<(), WriteError>
 where
-    K: Object + Resource<Scope = NamespaceResourceScope>,
+    K: Typed + Resource<Scope = NamespaceResourceScope>,
 {
     let has = object.meta().finalizers.iter().flatten().any(|name| name == finalizer);
     let patch = finalizer_patch(object.meta(), finalizer, hold);

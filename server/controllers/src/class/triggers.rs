@@ -25,7 +25,7 @@ impl Triggers for Woken<Classes> {
         let is_another =
             |user: &Machine| change.latest().is_none_or(|machine| machine.uid() != user.uid());
         for machine in [old, new].into_iter().flatten() {
-            let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+            let namespace = machine.namespace();
             let class = ObjectName::new(namespace, &machine.spec.class.name);
             if change.listed || !self.stores.is_used(&class, is_another) {
                 self.queue.add(class, change.priority());
@@ -36,7 +36,7 @@ impl Triggers for Woken<Classes> {
     /// The pool's class, when the pool was added or deleted or names another class.
     fn pool(&self, change: &Change<MachinePool>) {
         let class = |pool: &MachinePool| {
-            let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
+            let namespace = pool.namespace();
             ObjectName::new(namespace, &pool.spec.template.spec.class.name)
         };
         let (old, new) = (change.old.as_deref().map(class), change.new.as_deref().map(class));

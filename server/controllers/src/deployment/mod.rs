@@ -8,40 +8,32 @@ pub(crate) use metrics::register_deployments;
 
 use std::sync::Arc;
 
-use ostler_api::MachineDeployment;
 use ostler_lifecycle::deployment::snapshot::Snapshot;
 use ostler_lifecycle::deployment::{DeploymentReport, plan};
 use ostler_lifecycle::write::{Object, Plan};
 
-use crate::client::Writer;
-use crate::clock::DebugClock;
-use crate::events::Recorder;
-use crate::hand::{Applied, Hand};
+use crate::fleet::{FleetKind, Tools};
 use crate::handover::Handover;
-use crate::kind::{Kind, PassError, Passed};
-use crate::settings::Settings;
-use crate::stores::Stores;
+use crate::kind::PassError;
 use crate::watch::ObjectName;
 
 /// Reconciles MachineDeployments.
 pub(crate) struct Deployments {
-    pub(crate) writer: Writer,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) clock: DebugClock,
-    pub(crate) recorder: Recorder,
+    pub(crate) tools: Tools,
     pub(crate) handover: Handover,
 }
 
-impl Kind for Deployments {
+impl FleetKind for Deployments {
     const NAME: &'static str = "MachineDeployment";
-    type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<DeploymentReport>;
-    type Done = Applied;
+    type Report = DeploymentReport;
+
+    fn tools(&self) -> &Tools {
+        &self.tools
+    }
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(deployment) = self.stores.deployments.get(name) else { return Ok(None) };
+        let Some(deployment) = self.tools.stores.deployments.get(name) else { return Ok(None) };
         match self.unsure(&deployment).await? {
             Some(wait) => Err(PassError::NotYet(wait)),
             None => Ok(Some(self.snapshot(name, deployment))),
@@ -52,33 +44,8 @@ impl Kind for Deployments {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<DeploymentReport>) -> String {
-        plan.describe()
-    }
-
-    async fn execute(
-        &self,
-        of: &Snapshot,
-        plan: &Plan<DeploymentReport>,
-    ) -> Result<Applied, PassError> {
-        self.hand(&of.deployment).apply(&plan.writes, &()).await
-    }
-
-    async fn record(
-        &self,
-        snapshot: Snapshot,
-        plan: Plan<DeploymentReport>,
-        done: Applied,
-    ) -> Result<Passed, PassError> {
-        self.hand(&snapshot.deployment).record(plan, done).await
-    }
-}
-
-impl Deployments {
-    fn hand(&self, deployment: &Arc<MachineDeployment>) -> Hand<'_> {
-        let Self { writer, stores, recorder, .. } = self;
-        let own = Object::Deployment(Arc::clone(deployment));
-        Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
+    fn own(snapshot: &Snapshot) -> Object {
+        Object::Deployment(Arc::clone(&snapshot.deployment))
     }
 }
 

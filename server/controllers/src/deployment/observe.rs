@@ -45,10 +45,10 @@ impl Deployments {
     /// counted: a pass for another template would want as many Machines once more. A pass for the same generation repeats
     /// its writes, since the name follows from the template, and each write is on condition of the version.
     async fn unseen(&self, deployment: &MachineDeployment) -> Result<Option<Duration>, PassError> {
-        let (unseen, owner) = (&self.stores.unseen, deployment.uid());
-        let namespace = namespace_of(deployment);
+        let (unseen, owner) = (&self.tools.stores.unseen, deployment.uid());
+        let namespace = deployment.namespace();
         let is_cached =
-            |set: &str| self.stores.sets.get(&ObjectName::new(namespace, set)).is_some();
+            |set: &str| self.tools.stores.sets.get(&ObjectName::new(namespace, set)).is_some();
         let open = unseen.compare(owner, |of, set, sent| {
             sent.may_arrive() || sent.answered && of == Effect::Created && !is_cached(set)
         });
@@ -60,8 +60,8 @@ impl Deployments {
             return Ok(Some(left));
         }
         for set in open.keys(Effect::Created) {
-            let api = self.writer.api::<MachineSet>(namespace);
-            if self.writer.get(&api, set).await.map_err(unread)?.is_none() {
+            let api = self.tools.writer.api::<MachineSet>(namespace);
+            if self.tools.writer.get(&api, set).await.map_err(unread)?.is_none() {
                 let gone = Err(&WriteError::NotFound);
                 unseen.answered(owner, (Effect::Created, set), gone);
             }
@@ -71,13 +71,13 @@ impl Deployments {
 
     /// Whether the cache has every set that there is, as its spec and metadata are.
     async fn sees_all(&self) -> Result<bool, WriteError> {
-        let sets = &self.stores.sets;
-        for namespace in self.settings.namespaces.parts() {
+        let sets = &self.tools.stores.sets;
+        for namespace in self.tools.settings.namespaces.parts() {
             // By the cache, an unreadable set holds up the deployments of its namespace.
-            let mut all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
+            let mut all = self.tools.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
             // For a prefix the list has every set of the cluster, and the cache only sets of the served namespaces.
             all.retain(|set| {
-                self.settings.namespaces.contains(&ObjectName::of(set.as_ref()).namespace)
+                self.tools.settings.namespaces.contains(&ObjectName::of(set.as_ref()).namespace)
             });
             let seen = |set: &Arc<MachineSet>| {
                 let seen = sets.get(&ObjectName::of(set.as_ref()));
@@ -97,37 +97,37 @@ impl Deployments {
         name: &ObjectName,
         deployment: Arc<MachineDeployment>,
     ) -> Snapshot {
-        let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
+        let sets = self.tools.stores.sets.find(SetIndex::Controller, deployment.uid());
         let class = ObjectName::new(&name.namespace, &deployment.spec.template.spec.class.name);
         Snapshot {
-            class: self.stores.classes.get(&class),
-            unreadable: self.stores.sets.unreadable_in(&name.namespace),
-            again: self.settings.resync,
+            class: self.tools.stores.classes.get(&class),
+            unreadable: self.tools.stores.sets.unreadable_in(&name.namespace),
+            again: self.tools.settings.resync,
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),
             orphans: self.orphans(&deployment),
-            others: self.stores.deployments.find(DeploymentIndex::Namespace, &name.namespace),
-            guard_nodes: self.settings.fleet.keep_autoscaler_away,
-            now: (self.clock.0)(),
+            others: self.tools.stores.deployments.find(DeploymentIndex::Namespace, &name.namespace),
+            guard_nodes: self.tools.settings.fleet.keep_autoscaler_away,
+            now: self.tools.now(),
             deployment,
         }
     }
 
     fn set_view(&self, set: Arc<MachineSet>) -> SetView {
-        let machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
+        let machines = self.tools.stores.machines.find(MachineIndex::Controller, set.uid());
         let machines = machines.into_iter().map(|it| self.machine_view(it)).collect();
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = set.namespace();
         let class = ObjectName::new(namespace, &set.spec.template.spec.class.name);
-        SetView { machines, class: self.stores.classes.get(&class), set }
+        SetView { machines, class: self.tools.stores.classes.get(&class), set }
     }
 
     fn machine_view(&self, machine: Arc<Machine>) -> MachineView {
-        let view = node_view(&machine, &self.stores.targets.of(&machine), &self.stores);
+        let view = node_view(&machine, &self.tools.stores.targets.of(&machine), &self.tools.stores);
         MachineView { node: view.serving().cloned(), machine }
     }
 
     fn orphans(&self, deployment: &MachineDeployment) -> Vec<Arc<MachineSet>> {
         let Some(selector) = &deployment.spec.selector else { return Vec::new() };
-        let mut sets = self.stores.sets.find(SetIndex::Namespace, namespace_of(deployment));
+        let mut sets = self.tools.stores.sets.find(SetIndex::Namespace, deployment.namespace());
         sets.retain(|set| {
             controller(&set.metadata).is_none()
                 && selector::matches(selector, set.metadata.labels.as_ref())
@@ -138,8 +138,4 @@ impl Deployments {
 
 fn unread(source: WriteError) -> PassError {
     PassError::Api { what: "cannot read the machine sets", source }
-}
-
-fn namespace_of(deployment: &MachineDeployment) -> &str {
-    deployment.metadata.namespace.as_deref().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use jiff::Timestamp;
+use ostler_api::MachineDeployment;
 use ostler_api::names::annotation::TRIGGER_DELETION;
 use ostler_lifecycle::write::Part;
 use prometheus_client::registry::Registry;
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::bench::{Bench, put};
 use crate::client::PATIENCE;
-use crate::kind::reconcile;
+use crate::fleet::Fleet;
+use crate::kind::{Kind as _, Passed, reconcile};
 use crate::metrics::{Leads, ReconcileMetrics};
 use crate::queue::Outcome;
 use crate::unseen::{ARRIVES, Effect};
@@ -43,15 +44,8 @@ fn deployment(change: &Value) -> Value {
     object
 }
 
-fn controller(bench: &Bench, handover: Handover) -> Deployments {
-    Deployments {
-        writer: bench.writer(),
-        stores: bench.stores.clone(),
-        settings: Arc::clone(&bench.settings),
-        clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
-        recorder: bench.recorder(),
-        handover,
-    }
+fn controller(bench: &Bench, handover: Handover) -> Fleet<Deployments> {
+    Fleet(Arc::new(Deployments { tools: bench.tools(), handover }))
 }
 
 async fn reconciled(bench: &Bench) -> Outcome {
@@ -219,7 +213,8 @@ fn statuses(bench: &Bench) -> Vec<Value> {
 /// The end of one pass, and the reasons of its events.
 async fn one_pass(bench: &Bench) -> (Result<Passed, PassError>, Vec<String>) {
     let (recorder, events) = bench.recorder_and_writer();
-    let deployments = Deployments { recorder, ..controller(bench, Handover::over()) };
+    let tools = Tools { recorder, ..bench.tools() };
+    let deployments = Fleet(Arc::new(Deployments { tools, handover: Handover::over() }));
     let name = ObjectName::new("default", "d");
     let snapshot = deployments.observe(&name).await.unwrap().unwrap();
     let plan = Deployments::plan(&snapshot);
@@ -335,7 +330,7 @@ async fn a_changed_deployment_waits_until_a_request_without_an_answer_can_arrive
     let of = |generation: i64| -> MachineDeployment {
         serde_json::from_value(deployment(&json!({ "generation": generation }))).unwrap()
     };
-    let wait = async |generation| deployments.unsure(&of(generation)).await.unwrap();
+    let wait = async |generation| deployments.0.unsure(&of(generation)).await.unwrap();
     bench.stores.unseen.sent("u", Some(1), (Effect::Changed, "d-1"));
     assert_eq!(wait(1).await, None, "it is repeated");
     assert_eq!(wait(2).await, Some(ARRIVES));

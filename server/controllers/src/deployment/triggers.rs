@@ -6,19 +6,19 @@ use ostler_lifecycle::selector;
 
 use super::Deployments;
 use crate::autoscaler::{is_scaled, shown_otherwise};
-use crate::kind::Kind as _;
+use crate::fleet::{Fleet, FleetKind as _};
 use crate::stores::DeploymentIndex;
 use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{Change, ObjectName};
 
-impl Woken<Deployments> {
+impl Woken<Fleet<Deployments>> {
     /// The deployment that controls a set; without a controller, all deployments that select the set.
     fn owners(&self, set: &MachineSet) -> Vec<ObjectName> {
         let deployments = &self.stores.deployments;
         if let Some(owner) = controller(&set.metadata) {
             return deployments.find_names(DeploymentIndex::Uid, &owner.uid);
         }
-        let there = set.metadata.namespace.as_deref().unwrap_or_default();
+        let there = set.namespace();
         let mut all = deployments.find(DeploymentIndex::Namespace, there);
         let labels = set.metadata.labels.as_ref();
         all.retain(|one| {
@@ -34,7 +34,7 @@ impl Woken<Deployments> {
     }
 }
 
-impl Triggers for Woken<Deployments> {
+impl Triggers for Woken<Fleet<Deployments>> {
     /// A deployment learns of a Machine by the status of its set; only when the Machine is gone, it may have waited for that
     /// itself.
     fn machine(&self, change: &Change<Machine>) {
@@ -55,7 +55,7 @@ impl Triggers for Woken<Deployments> {
     /// Autoscalers read on a deployment what its class says of a Node.
     fn class(&self, change: &Change<MachineClass>) {
         let Some(class) = shown_otherwise(change) else { return };
-        let there = class.metadata.namespace.as_deref().unwrap_or_default();
+        let there = class.namespace();
         for user in self.stores.deployments.find(DeploymentIndex::Namespace, there) {
             if user.spec.template.spec.class.name == class.name() && is_scaled(&user.metadata) {
                 self.add(ObjectName::of(user.as_ref()), change);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::ElectionSettings;
 use crate::client::PATIENCE;
-use crate::watch::Revision;
+use crate::watch::ResourceVersion;
 
 /// Where the time of terms begins: 2020-01-01T00:00:00Z. Its seconds fit the field of the Lease until 2088.
 const TERMS_BEGIN: i64 = 1_577_836_800;
@@ -37,12 +37,12 @@ fn next_term(transitions: i32, wall: Timestamp) -> i32 {
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     last: Option<(LeaseSpec, Instant)>,
-    version: Revision,
+    version: ResourceVersion,
 }
 
 /// The version that the API server has of `lease`.
-pub(super) fn version_of(lease: &Lease) -> Revision {
-    Revision::of(lease.metadata.resource_version.as_deref())
+pub(super) fn version_of(lease: &Lease) -> ResourceVersion {
+    ResourceVersion::of(lease.metadata.resource_version.as_deref())
 }
 
 /// Whether the API server has `now` from a time before it had `before`.

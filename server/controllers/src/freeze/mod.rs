@@ -9,28 +9,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::names::label;
 use ostler_api::{MachineDeployment, MachineSet};
-use ostler_lifecycle::freeze::{Observed, counts, plan};
+use ostler_lifecycle::freeze::{FreezeFacts, counts, plan};
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::write::{Object, Plan};
 use parking_lot::Mutex;
 
-use crate::client::Writer;
-use crate::clock::DebugClock;
-use crate::events::Recorder;
+use crate::fleet::Tools;
 use crate::hand::{Applied, Hand};
 use crate::kind::{Kind, PassError, Passed};
-use crate::settings::Settings;
-use crate::stores::{DeploymentIndex, MachineIndex, SetIndex, Stores};
+use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
 
 /// Freezes MachineSets with far too many Machines, and shows the freeze on their
 /// MachineDeployments.
 pub(crate) struct Freezes {
-    pub(crate) writer: Writer,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) clock: DebugClock,
-    pub(crate) recorder: Recorder,
+    pub(crate) tools: Tools,
     /// When users lifted freezes, of sets that exist.
     pub(crate) lifted: Mutex<HashMap<ObjectName, Timestamp>>,
 }
@@ -61,19 +54,19 @@ pub(crate) const OF_DEPLOYMENT: &str = "Freeze of a MachineDeployment";
 impl Kind for Freezes {
     const NAME: &'static str = "Freeze";
     type Key = FreezeKey;
-    type Snapshot = Observed;
+    type Snapshot = FreezeFacts;
     type Plan = Plan<()>;
     type Done = Applied;
 
-    async fn observe(&self, key: &FreezeKey) -> Result<Option<Observed>, PassError> {
-        let now = (self.clock.0)();
+    async fn observe(&self, key: &FreezeKey) -> Result<Option<FreezeFacts>, PassError> {
+        let now = self.tools.now();
         Ok(match key {
             FreezeKey::Set(name) => self.set(name, now),
             FreezeKey::Deployment(name) => self.deployment(name, now),
         })
     }
 
-    fn plan(observed: &Observed) -> Plan<()> {
+    fn plan(observed: &FreezeFacts) -> Plan<()> {
         plan(observed)
     }
 
@@ -81,8 +74,8 @@ impl Kind for Freezes {
         plan.describe()
     }
 
-    async fn execute(&self, observed: &Observed, plan: &Plan<()>) -> Result<Applied, PassError> {
-        if let Observed::Set { set, now, .. } = observed
+    async fn execute(&self, observed: &FreezeFacts, plan: &Plan<()>) -> Result<Applied, PassError> {
+        if let FreezeFacts::Set { set, now, .. } = observed
             && observed.is_lifted()
         {
             self.lifted.lock().insert(ObjectName::of(set.as_ref()), *now);
@@ -92,33 +85,32 @@ impl Kind for Freezes {
 
     async fn record(
         &self,
-        observed: Observed,
+        observed: FreezeFacts,
         plan: Plan<()>,
         done: Applied,
     ) -> Result<Passed, PassError> {
-        self.hand(&observed).record(plan, done).await
+        self.hand(&observed).record(&plan, done).await
     }
 }
 
 impl Freezes {
-    fn hand(&self, observed: &Observed) -> Hand<'_> {
-        let Self { writer, stores, recorder, .. } = self;
+    fn hand(&self, observed: &FreezeFacts) -> Hand<'_> {
         let own = observed.object();
         let by = if matches!(own, Object::Set(_)) { OF_SET } else { OF_DEPLOYMENT };
-        Hand { writer, stores, recorder, sessions: None, by, own }
+        self.tools.hand(by, own)
     }
 
     /// Whether a set is to be frozen that is not yet.
     pub(crate) fn is_due(&self, name: &ObjectName) -> bool {
-        self.set(name, (self.clock.0)()).is_some_and(|observed| observed.is_due())
+        self.set(name, self.tools.now()).is_some_and(|observed| observed.is_due())
     }
 
-    fn set(&self, name: &ObjectName, now: Timestamp) -> Option<Observed> {
-        let Some(set) = self.stores.sets.get(name) else {
+    fn set(&self, name: &ObjectName, now: Timestamp) -> Option<FreezeFacts> {
+        let Some(set) = self.tools.stores.sets.get(name) else {
             self.lifted.lock().remove(name);
             return None;
         };
-        let period = self.settings.fleet.overshooting_period;
+        let period = self.tools.settings.fleet.overshooting_period;
         let mut lifted = self.lifted.lock();
         let is_recent = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < period;
         let lifted = match lifted.get(name).copied() {
@@ -129,14 +121,14 @@ impl Freezes {
             }
             None => None,
         };
-        let machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
+        let machines = self.tools.stores.machines.find(MachineIndex::Controller, set.uid());
         let machines = machines.iter().filter(|machine| counts(machine, &set)).count();
-        Some(Observed::Set {
+        Some(FreezeFacts::Set {
             owner: self.owner(&set),
             machines: i32::try_from(machines).unwrap_or(i32::MAX),
             lifted,
             now,
-            margins: self.settings.fleet.margins,
+            margins: self.tools.settings.fleet.margins,
             period,
             set,
         })
@@ -144,13 +136,13 @@ impl Freezes {
 
     fn owner(&self, set: &MachineSet) -> Option<Arc<MachineDeployment>> {
         let uid = &controller(&set.metadata)?.uid;
-        self.stores.deployments.find(DeploymentIndex::Uid, uid).into_iter().next()
+        self.tools.stores.deployments.find(DeploymentIndex::Uid, uid).into_iter().next()
     }
 
-    fn deployment(&self, name: &ObjectName, now: Timestamp) -> Option<Observed> {
-        let deployment = self.stores.deployments.get(name)?;
-        let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
+    fn deployment(&self, name: &ObjectName, now: Timestamp) -> Option<FreezeFacts> {
+        let deployment = self.tools.stores.deployments.get(name)?;
+        let sets = self.tools.stores.sets.find(SetIndex::Controller, deployment.uid());
         let any_frozen = sets.iter().any(|set| set.label(label::FREEZE) == Some("True"));
-        Some(Observed::Deployment { deployment, any_frozen, now })
+        Some(FreezeFacts::Deployment { deployment, any_frozen, now })
     }
 }

@@ -11,13 +11,13 @@ use ostler_lifecycle::each;
 use ostler_lifecycle::owner::is_controlled_by;
 use ostler_lifecycle::plan::{Event, Performed};
 use ostler_lifecycle::write::{
-    Answers, Batch, Found, Object, Only, Pace, Part, Same, Taken, Then, Tried, Verb, Write,
+    Answers, Batch, Object, Only, Pace, Part, Same, Taken, TakenName, Then, Tried, Verb, Write,
 };
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
 use super::{Applied, Hand, Notes, copies};
-use crate::client::{Deletion, Object as Written, WriteError, Writer};
+use crate::client::{Deletion, Typed as Written, WriteError, Writer};
 use crate::kind::PassError;
 use crate::target::TargetOf;
 use crate::unseen::Effect;
@@ -316,16 +316,18 @@ impl Hand<'_> {
         };
         let version = found.as_ref().and_then(|it| it.meta().resource_version.clone());
         match taken.judge(&write.of, found.as_ref()) {
-            Found::Ours => Ok(Answered::default()),
-            Found::Patch(patch) => {
+            TakenName::Ours => Ok(Answered::default()),
+            TakenName::Patch(patch) => {
                 let patch = in_version(&patch, version);
                 Ok(self.show(place, place.writer.patch(&place.api, name, &patch).await?))
             }
-            Found::Later(event) => Ok(Answered { now: None, instead: Some(Vec::from_iter(event)) }),
-            Found::Gone => Err(WriteError::NotFound),
-            Found::Stranger => Err(WriteError::Conflict),
-            Found::Refused(why) => Err(WriteError::Invalid(why)),
-            Found::Held(why) => Err(WriteError::Other(why)),
+            TakenName::Later(event) => {
+                Ok(Answered { now: None, instead: Some(Vec::from_iter(event)) })
+            }
+            TakenName::Gone => Err(WriteError::NotFound),
+            TakenName::Stranger => Err(WriteError::Conflict),
+            TakenName::Refused(why) => Err(WriteError::Invalid(why)),
+            TakenName::Held(why) => Err(WriteError::Other(why)),
         }
     }
 }

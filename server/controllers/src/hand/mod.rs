@@ -28,15 +28,14 @@ pub(crate) struct Hand<'a> {
     pub(crate) writer: &'a Writer,
     pub(crate) stores: &'a Stores,
     pub(crate) recorder: &'a Recorder,
-    /// Where operations are sent; `None`: the kind has none.
-    pub(crate) sessions: Option<&'a Sessions>,
+    pub(crate) sessions: &'a Sessions,
     /// The author of the writes.
     pub(crate) by: &'static str,
     /// The object of the pass.
     pub(crate) own: Object,
 }
 
-/// What a kind notes of its writes, besides those that are awaited in the cache.
+/// Notes of a kind on its writes, besides the writes that are awaited in the cache.
 pub(crate) trait Notes: Sync {
     /// The write is about to be sent.
     fn sends(&self, _part: Part, _write: &Write) {}

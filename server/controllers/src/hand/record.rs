@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ostler_lifecycle::operation::Dispatch;
 use ostler_lifecycle::write::{Batch, Plan, Report, Verb, Write};
-use ostler_sessions::Sessions;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -20,24 +19,20 @@ impl Hand<'_> {
     /// Status, cancel, acknowledge, dispatch, events.
     pub(crate) async fn record<R: Report>(
         &self,
-        plan: Plan<R>,
+        plan: &Plan<R>,
         mut done: Applied,
     ) -> Result<Passed, PassError> {
         if let Some(patch) = plan.report.as_ref().and_then(|report| report.patch(&done.tried)) {
             self.put(&mut done, patch, R::NEEDED).await?;
         }
-        let mut submitted = true;
-        if let Some(sessions) = self.sessions {
-            if let Some(id) = &plan.cancel {
-                sessions.cancel(id, "no longer needed");
-            }
-            if let Some(id) = &plan.acknowledge {
-                sessions.acknowledge(id);
-            }
-            let sent = plan.dispatch.as_ref();
-            submitted = sent.is_none_or(|dispatch| self.submit(sessions, dispatch));
+        if let Some(id) = &plan.cancel {
+            self.sessions.cancel(id, "no longer needed");
         }
-        plan.events.into_iter().for_each(|event| self.tell(&self.own, event));
+        if let Some(id) = &plan.acknowledge {
+            self.sessions.acknowledge(id);
+        }
+        let submitted = plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(dispatch));
+        plan.events.iter().for_each(|event| self.tell(&self.own, event.clone()));
         if !submitted {
             return Ok(Passed::Settled(Outcome::Again(SUBMIT_AGAIN)));
         }
@@ -61,9 +56,9 @@ impl Hand<'_> {
     }
 
     /// Whether the sessions accepted it.
-    fn submit(&self, sessions: &Sessions, dispatch: &Dispatch) -> bool {
+    fn submit(&self, dispatch: &Dispatch) -> bool {
         let (of, kind) = (self.own.name(), dispatch.kind());
-        match sessions.submit(dispatch.clone()) {
+        match self.sessions.submit(dispatch.clone()) {
             Ok(()) => {
                 debug!(of, %kind, operation = %dispatch.id, "operation submitted");
                 true

@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::Bench;
-use crate::kind::Kind as _;
+use crate::fleet::Tools;
 use crate::kind::PassError;
-use crate::set::Sets;
 
 fn set() -> Object {
     let set: MachineSet = serde_json::from_value(json!({
@@ -45,15 +44,8 @@ fn verbs() -> [Verb; 5] {
 }
 
 async fn applied(bench: &Bench, verb: Verb, answers: Answers) -> Result<Applied, PassError> {
-    let (writer, recorder) = (bench.writer(), bench.recorder());
-    let hand = Hand {
-        writer: &writer,
-        stores: &bench.stores,
-        recorder: &recorder,
-        sessions: None,
-        by: Sets::NAME,
-        own: set(),
-    };
+    let tools = bench.tools();
+    let hand = tools.hand("MachineSet", set());
     let batch = Batch::of(Part::Update, "cannot", [Write::new(machine(), verb)]);
     hand.apply(&[batch.answering(answers)], &()).await
 }
@@ -146,16 +138,9 @@ async fn beside(change: Value) -> (Option<Value>, Performed, Vec<String>) {
     let mut found = serde_json::to_value(&wanted).unwrap();
     json_patch::merge(&mut found, &change);
     let bench = Bench::new().having_already(found);
-    let (writer, (recorder, events)) = (bench.writer(), bench.recorder_and_writer());
-    let stores = &bench.stores;
-    let hand = Hand {
-        writer: &writer,
-        stores,
-        recorder: &recorder,
-        sessions: None,
-        by: "MachinePool",
-        own: set(),
-    };
+    let (recorder, events) = bench.recorder_and_writer();
+    let tools = Tools { recorder, ..bench.tools() };
+    let hand = tools.hand("MachinePool", set());
     let there = Arc::new(["x:///2".into()].into());
     let verb = Verb::Create(Taken::Instance(OfInstance { owner, there }));
     let event = |reason| Event::normal(reason, String::new());
@@ -163,7 +148,7 @@ async fn beside(change: Value) -> (Option<Value>, Performed, Vec<String>) {
         .telling([event(EventReason::SuccessfulCreate)])
         .or_telling(event(EventReason::FailedCreate));
     let done = hand.apply(&[Batch::of(Part::Create, "cannot", [write])], &()).await.unwrap();
-    drop(recorder);
+    drop(tools);
     let patched = bench.writes().into_iter().find(|(what, _)| what.starts_with("PATCH"));
     let (_, performed) = done.tried.0.into_iter().next().unwrap();
     (patched.map(|(_, patch)| patch), performed, bench.told(events).await)
@@ -209,16 +194,8 @@ async fn a_copy_that_is_refused_is_named_and_without_it_no_machine_is_sent() {
         [(403, "cannot make Recipe m, the copy of RecipeTemplate workers"), (404, "served")]
     {
         let bench = Bench::new().refusing(code);
-        let (writer, recorder) = (bench.writer(), bench.recorder());
-        let (stores, own) = (&bench.stores, set());
-        let hand = Hand {
-            writer: &writer,
-            stores,
-            recorder: &recorder,
-            sessions: None,
-            by: Sets::NAME,
-            own,
-        };
+        let tools = bench.tools();
+        let hand = tools.hand("MachineSet", set());
         let create = Write::new(machine(), Verb::Create(Taken::Controlled("s".to_owned())));
         let write = Write { first: Some(Box::new(copy.clone())), ..create };
         let done = hand.apply(&[Batch::of(Part::Create, "cannot", [write])], &()).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{Machine, MachineHealthCheck};
-use ostler_lifecycle::health_check::{Snapshot, Target, selects};
+use ostler_lifecycle::health_check::{CheckTarget, Snapshot, selects};
 
 use super::HealthChecks;
 use crate::machine::compared_node_view;
@@ -13,15 +13,17 @@ use crate::watch::ObjectName;
 
 impl HealthChecks {
     pub(super) fn gather(&self, name: &ObjectName) -> Option<Snapshot> {
-        let check = self.stores.checks.get(name);
-        if check.is_none() && !self.stores.checks.is_synced() {
+        let check = self.tools.stores.checks.get(name);
+        if check.is_none() && !self.tools.stores.checks.is_synced() {
             // The check may only not be listed yet.
             return None;
         }
-        let now = (self.clock.0)();
-        let mut targets = check.as_ref().map(|it| selected(&self.stores, it)).unwrap_or_default();
+        let now = self.tools.now();
+        let mut targets =
+            check.as_ref().map(|it| selected(&self.tools.stores, it)).unwrap_or_default();
         targets.sort_by(|one, other| one.name().cmp(other.name()));
-        let mut left = self.stores.machines.find(MachineIndex::HealthCheck, &name.to_string());
+        let mut left =
+            self.tools.stores.machines.find(MachineIndex::HealthCheck, &name.to_string());
         left.retain(|machine| check.as_ref().is_none_or(|check| !selects(check, machine)));
         if check.is_none() && left.is_empty() {
             return None;
@@ -30,14 +32,14 @@ impl HealthChecks {
         Some(Snapshot { now, name: name.name.clone(), check, targets, left })
     }
 
-    fn target(&self, machine: Arc<Machine>, now: Timestamp) -> Target {
-        let cluster = self.stores.targets.of(&machine);
-        let mut ids = self.stores.id_comparison(&machine);
-        Target {
-            node: compared_node_view(&machine, &cluster, &self.stores, &mut ids),
+    fn target(&self, machine: Arc<Machine>, now: Timestamp) -> CheckTarget {
+        let cluster = self.tools.stores.targets.of(&machine);
+        let mut ids = self.tools.stores.id_comparison(&machine);
+        CheckTarget {
+            node: compared_node_view(&machine, &cluster, &self.tools.stores, &mut ids),
             ids: ids.by(),
             cluster: cluster.view(),
-            api: self.stores.targets.api_view(&self.api_health, &machine, now),
+            api: self.tools.stores.targets.api_view(&self.api_health, &machine, now),
             machine,
         }
     }
@@ -45,7 +47,7 @@ impl HealthChecks {
 
 /// The Machines selected by a check, all in its namespace.
 fn selected(stores: &Stores, check: &MachineHealthCheck) -> Vec<Arc<Machine>> {
-    let namespace = check.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = check.namespace();
     let mut found = stores.machines.find(MachineIndex::Namespace, namespace);
     found.retain(|machine| selects(check, machine));
     found

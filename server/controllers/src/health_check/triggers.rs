@@ -6,17 +6,17 @@ use ostler_lifecycle::health_check::selects;
 use ostler_lifecycle::unmanaged_nodes::is_not_managed;
 
 use super::HealthChecks;
-use crate::kind::Kind as _;
+use crate::fleet::{Fleet, FleetKind as _};
 use crate::queue::Priority;
 use crate::stores::{CheckIndex, is_same_to_pool};
 use crate::target::Target;
 use crate::triggers::{Triggers, Woken, add_gathered};
 use crate::watch::{Change, ObjectName};
 
-impl Woken<HealthChecks> {
+impl Woken<Fleet<HealthChecks>> {
     /// The checks that select a machine, and the check of the machine's mark.
     fn add_checks_of(&self, machine: &Machine, priority: Priority) {
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = machine.namespace();
         if let Some(mark) = machine.unhealthy_mark() {
             self.queue.add(ObjectName::new(namespace, mark.check), priority);
         }
@@ -32,7 +32,7 @@ impl Woken<HealthChecks> {
     }
 }
 
-impl Triggers for Woken<HealthChecks> {
+impl Triggers for Woken<Fleet<HealthChecks>> {
     /// Checks that select or selected the Machine, and the check of its mark.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)

@@ -45,7 +45,7 @@ impl Listener {
             drivers.hint_dropped(provider, "UNKNOWN_MACHINE");
             return None;
         };
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = machine.namespace();
         hint.message = drivers.scrub(namespace, &machine.spec.class.name, &hint.message);
         if !self.hints.take(machine.uid(), &hint, clock, Instant::now()) {
             drivers.hint_dropped(provider, "MACHINE_RATE");

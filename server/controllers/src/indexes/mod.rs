@@ -76,7 +76,7 @@ pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
 /// `namespace/name` of the MachineDeployment, by the label.
 pub(crate) fn deployment(machine: &Machine) -> Option<String> {
     let name = machine.label(label::DEPLOYMENT_NAME).filter(|name| !name.is_empty())?;
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = machine.namespace();
     Some(ObjectName::new(namespace, name).to_string())
 }
 

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::core::{Selector, SelectorExt};
 use ostler_lifecycle::plan::{Action, Performed, PodRef};
 use ostler_lifecycle::pod::EvictionAnswer;
-use ostler_lifecycle::snapshot::{BudgetFacts, Refusal, RefusalCause, Snapshot};
+use ostler_lifecycle::snapshot::{BudgetFacts, EvictionRefusal, RefusalCause, Snapshot};
 use parking_lot::Mutex;
 use tracing::debug;
 
@@ -30,7 +30,7 @@ type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone)]
 struct Refused {
     /// The kind of refusal, and how often it was refused.
-    refusal: Refusal,
+    refusal: EvictionRefusal,
     /// The pod's labels, if needed and readable.
     labels: Option<Arc<Labels>>,
     /// The machine whose Node is being drained of the pod.
@@ -167,14 +167,15 @@ impl Machines {
         let last = before.as_ref().map(|before| &before.refusal.cause);
         let cause = answer.cause(budgets.unwrap_or_default(), &failure.to_string(), last);
         let drain = snapshot.stored_status().and_then(|status| status.drain.as_ref());
-        let attempts = Refusal::count(before.as_ref().map(|it| &it.refusal), &cause, drain);
+        let attempts = EvictionRefusal::count(before.as_ref().map(|it| &it.refusal), &cause, drain);
         debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "eviction refused");
         let performed = match &cause {
             RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),
             RefusalCause::Failed(text) => Performed::Failed(text.clone()),
         };
         let retry_after = failure.retry_after();
-        let refusal = Refusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };
+        let refusal =
+            EvictionRefusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };
         let machine = ObjectName::of(snapshot.machine.as_ref());
         let refused = Refused { refusal, labels, machine, cluster: target.cluster.clone() };
         self.state.evictions.keep(target, pod, refused);
@@ -182,7 +183,12 @@ impl Machines {
     }
 
     /// The last refusal for a pod, with its budgets as they are now.
-    pub(super) fn refusal_of(&self, target: &Target, pod: &Pod, uid: &str) -> Option<Refusal> {
+    pub(super) fn refusal_of(
+        &self,
+        target: &Target,
+        pod: &Pod,
+        uid: &str,
+    ) -> Option<EvictionRefusal> {
         let Refused { mut refusal, labels, .. } = self.state.evictions.of(uid)?;
         if let (RefusalCause::Budgets(budgets), Some(labels)) = (&mut refusal.cause, labels) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -226,7 +232,7 @@ mod tests {
         let at = jiff::Timestamp::from_second(second).unwrap();
         let budgets = vec![BudgetFacts { name: "default/web".to_owned(), misconfigured: false }];
         let cause = RefusalCause::Budgets(budgets);
-        let refusal = Refusal { at, lifted: false, attempts: 1, retry_after: None, cause };
+        let refusal = EvictionRefusal { at, lifted: false, attempts: 1, retry_after: None, cause };
         let (machine, cluster) = (ObjectName::new("default", pod), target.cluster.clone());
         let pod = PodRef { namespace: "default".into(), name: pod.into(), uid: pod.into() };
         evictions.keep(target, &pod, Refused { refusal, labels: None, machine, cluster });

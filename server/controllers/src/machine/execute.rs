@@ -16,7 +16,7 @@ use ostler_lifecycle::snapshot::{Observed, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::{Machines, PassError, namespace_of};
+use super::{Machines, PassError};
 use crate::audit;
 use crate::bootstrap::CONFIG;
 use crate::client::{Deletion, WriteError};
@@ -185,7 +185,7 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let version = done.machine.metadata.resource_version.as_deref();
         let patch = change(&done.machine).on_condition(version);
-        let api = self.writer.api(namespace_of(&done.machine));
+        let api = self.writer.api(done.machine.namespace());
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
         let author = Author::new(Self::NAME, &written);
         self.stores.machines.update(written.clone(), author);
@@ -265,13 +265,13 @@ impl Machines {
 
     fn ask_review(&self, snapshot: &Snapshot, question: &Question) {
         if let Some(class) = snapshot.class.known() {
-            let class = ObjectName::new(namespace_of(&snapshot.machine), &class.name);
+            let class = ObjectName::new(snapshot.machine.namespace(), &class.name);
             self.reviewer.ask(&class, question);
         }
     }
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
-        let api: Api<Machine> = self.writer.api(namespace_of(machine));
+        let api: Api<Machine> = self.writer.api(machine.namespace());
         let only = Deletion { uid: Some(machine.uid()), ..Deletion::default() };
         self.writer.delete(&api, machine.name(), only).await
     }

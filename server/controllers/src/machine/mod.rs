@@ -111,10 +111,6 @@ impl Kind for Machines {
     }
 }
 
-fn namespace_of(machine: &Machine) -> &str {
-    machine.metadata.namespace.as_deref().unwrap_or_default()
-}
-
 fn reference(machine: &Machine) -> ObjectReference {
     machine.object_ref(&())
 }

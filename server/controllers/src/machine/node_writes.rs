@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::Machines;
 use super::execute::{Change, Executed};
-use crate::client::{Deletion, Object, WriteError};
+use crate::client::{Deletion, Typed, WriteError};
 use crate::kind::Kind as _;
 use crate::watch::Author;
 
@@ -93,7 +93,7 @@ impl Machines {
         uid: &Uid,
     ) -> Result<(), WriteError>
     where
-        K: Object + Resource<Scope = ClusterResourceScope>,
+        K: Typed + Resource<Scope = ClusterResourceScope>,
     {
         let writer = self.writer.to(&self.target(snapshot)?.client);
         let api: Api<K> = writer.cluster_api();

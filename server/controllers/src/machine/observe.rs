@@ -21,7 +21,7 @@ use ostler_lifecycle::unwritten::Unwritten;
 use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
-use super::{Machines, PassError, namespace_of, operation};
+use super::{Machines, PassError, operation};
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::stores::{NodeIndex, PodIndex, Stores};
@@ -140,13 +140,13 @@ impl Machines {
             return ReviewView::default();
         };
         let question = Question::of(machine, class, driver);
-        let name = ObjectName::new(namespace_of(machine), &class.name);
+        let name = ObjectName::new(machine.namespace(), &class.name);
         question.map_or_else(ReviewView::default, |it| self.reviewer.answer(&name, &it))
     }
 
     fn slot_of(&self, machine: &Machine, class: &ClassView) -> SlotView {
         let limit = class.known().map_or(0, |class| {
-            let name = ObjectName::new(namespace_of(machine), &class.name);
+            let name = ObjectName::new(machine.namespace(), &class.name);
             class.max_parallel.limit(self.stores.count_users(&name))
         });
         self.state.slots.view(machine, limit)
@@ -189,7 +189,7 @@ impl Machines {
         if class.is_none_or(|class| !is_not_held(class, machine)) {
             return Ok(None);
         }
-        let class = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
+        let class = ObjectName::new(machine.namespace(), &machine.spec.class.name);
         self.stores.unheld.why(&class).map(Some).ok_or(PassError::NotYet(HOLD_PATIENCE))
     }
 
@@ -211,7 +211,7 @@ impl Machines {
     /// The class at the begin of the operation of unknown outcome, if changed since.
     fn class_before(&self, machine: &Machine) -> Option<ClassFacts> {
         let begun_with = unresolved(machine)?;
-        let name = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
+        let name = ObjectName::new(machine.namespace(), &machine.spec.class.name);
         self.stores.class_before(&name, &begun_with).as_ref().map(ClassFacts::of)
     }
 

@@ -4,7 +4,7 @@ use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::snapshot::OwnPool;
 
-use super::{Machines, PassError, namespace_of};
+use super::{Machines, PassError};
 use crate::left_groups::LeftGroup;
 use crate::stores::PoolIndex;
 use crate::watch::ObjectName;
@@ -12,7 +12,7 @@ use crate::watch::ObjectName;
 /// The group of the pool of a Machine, if that is gone.
 pub(super) fn left_group(machine: &Machine) -> Option<LeftGroup> {
     let owner = controller(&machine.metadata).filter(|_| machine.has_pool())?;
-    let name = |name: &str| ObjectName::new(namespace_of(machine), name);
+    let name = |name: &str| ObjectName::new(machine.namespace(), name);
     let (pool, class) = (name(&owner.name), name(&machine.spec.class.name));
     Some(LeftGroup { pool, uid: owner.uid.clone(), class })
 }
@@ -27,7 +27,7 @@ impl Machines {
         if let Some(pool) = self.stores.pools.find(PoolIndex::Uid, &left.uid).first() {
             return Ok(OwnPool::of(pool));
         }
-        let api = self.writer.api::<MachinePool>(namespace_of(machine));
+        let api = self.writer.api::<MachinePool>(machine.namespace());
         let live = self.writer.get(&api, &left.pool.name).await;
         let live =
             live.map_err(|source| PassError::Api { what: "cannot read its pool", source })?;

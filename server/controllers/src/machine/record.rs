@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 
 use super::execute::Executed;
 use super::own_pool::left_group;
-use super::{Machines, PassError, namespace_of, operation, reference};
+use super::{Machines, PassError, operation, reference};
 use crate::EVENT_LOG;
 use crate::kind::Kind as _;
 use crate::kind::Passed;
@@ -88,7 +88,7 @@ impl Machines {
         let Some(status) = status else { return Ok(()) };
         let version = machine.meta().resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
-        let api = self.writer.api(namespace_of(machine));
+        let api = self.writer.api(machine.namespace());
         let patch = Patch::Merge(&patch);
         let written = self.writer.patch_status::<Machine>(&api, machine.name(), patch).await;
         let what = "cannot write the status";

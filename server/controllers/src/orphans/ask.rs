@@ -8,7 +8,7 @@ use ostler_api::{MachineClass, names};
 use ostler_lifecycle::operation::{
     Dispatch, Failure, InstanceRecord, Part, Request, Success, Target,
 };
-use ostler_lifecycle::orphans::{Identity, Listed, Orphan, Owner};
+use ostler_lifecycle::orphans::{Listed, Orphan, OrphanIdentity, Owner};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::Sessions;
 
@@ -100,8 +100,8 @@ pub(super) async fn delete(
     // The id contains the place: a class may list another region's orphans, too, and its driver looks by tags only in
     // its own region.
     let (provider_id, adopt_by_name) = match &orphan.identity {
-        Identity::Uid(_) => (orphan.provider_ids.first().cloned().unwrap_or_default(), false),
-        Identity::Instance(id) => (id.clone(), true),
+        OrphanIdentity::Uid(_) => (orphan.provider_ids.first().cloned().unwrap_or_default(), false),
+        OrphanIdentity::Instance(id) => (id.clone(), true),
     };
     let (request, time) = match orphan.owner {
         Owner::Machine => (Request::Delete { provider_id }, DELETE),

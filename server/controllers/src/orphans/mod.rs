@@ -23,7 +23,7 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    self, Duplicate, Elsewhere, Fate, KeepReason, Kind as OrphanKind, Listed, Orphan, Owner, Plan,
+    self, Duplicate, Elsewhere, Fate, KeepReason, Listed, Orphan, OrphanKind, Owner, Plan,
     ReportOnly, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
@@ -134,42 +134,8 @@ impl Kind for Orphans {
     type Plan = Plan;
     type Done = Vec<(Orphan, Acted)>;
 
-    /// Scans the instances of a provider if a scan is due.
     async fn observe(&self, provider: &ProviderName) -> Result<Option<Observed>, PassError> {
-        let period = self.settings.orphans.period;
-        if self.sessions.adoption_open() {
-            return Err(PassError::NotYet(ADOPTION));
-        }
-        let classes = self.classes_of(provider);
-        if classes.is_empty() {
-            self.scans.begun(provider);
-            self.ledgers.lock().remove(provider);
-            self.metrics.forget(provider);
-            self.admin.forget(provider);
-            return Ok(None);
-        }
-        // Any instance may belong to a machine that cannot be read.
-        if self.has_unreadable() {
-            warn!(
-                provider = provider.as_str(),
-                "no orphan scan: some machines or pools cannot be read"
-            );
-            return Err(PassError::NotYet(period));
-        }
-        let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
-        let wait = self.wait(provider);
-        if !wait.is_zero() {
-            return Err(PassError::NotYet(wait));
-        }
-        self.scans.begun(provider);
-        let began = self.admin.uptime();
-        let lists = self.list_all(provider, (&driver.process, driver.pools), &classes).await;
-        let Lists { listed, failed, .. } = lists;
-        let same = self.lister(provider).as_ref() == Some(&driver);
-        let by_name = driver.by_name;
-        let shown =
-            if same { Some(self.shown(provider, by_name, began, &listed).await) } else { None };
-        Ok(Some(Observed { provider: provider.clone(), classes, began, by_name, failed, shown }))
+        self.look(provider).await
     }
 
     fn plan(observed: &Observed) -> Plan {
@@ -238,6 +204,44 @@ impl Shown {
 }
 
 impl Orphans {
+    /// Scans the instances of a provider if a scan is due.
+    async fn look(&self, provider: &ProviderName) -> Result<Option<Observed>, PassError> {
+        let period = self.settings.orphans.period;
+        if self.sessions.adoption_open() {
+            return Err(PassError::NotYet(ADOPTION));
+        }
+        let classes = self.classes_of(provider);
+        if classes.is_empty() {
+            self.scans.begun(provider);
+            self.ledgers.lock().remove(provider);
+            self.metrics.forget(provider);
+            self.admin.forget(provider);
+            return Ok(None);
+        }
+        // Any instance may belong to a machine that cannot be read.
+        if self.has_unreadable() {
+            warn!(
+                provider = provider.as_str(),
+                "no orphan scan: some machines or pools cannot be read"
+            );
+            return Err(PassError::NotYet(period));
+        }
+        let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
+        let wait = self.wait(provider);
+        if !wait.is_zero() {
+            return Err(PassError::NotYet(wait));
+        }
+        self.scans.begun(provider);
+        let began = self.admin.uptime();
+        let lists = self.list_all(provider, (&driver.process, driver.pools), &classes).await;
+        let Lists { listed, failed, .. } = lists;
+        let same = self.lister(provider).as_ref() == Some(&driver);
+        let by_name = driver.by_name;
+        let shown =
+            if same { Some(self.shown(provider, by_name, began, &listed).await) } else { None };
+        Ok(Some(Observed { provider: provider.clone(), classes, began, by_name, failed, shown }))
+    }
+
     /// Time until the next scan.
     fn wait(&self, provider: &ProviderName) -> Duration {
         let rules = &self.settings.orphans;

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use ostler_api::names;
-use ostler_lifecycle::orphans::Identity;
+use ostler_lifecycle::orphans::OrphanIdentity;
 
 use crate::bench::{Bench, put};
 
@@ -258,7 +258,7 @@ async fn a_group_whose_pool_is_gone_stays_until_its_machines_are_drained() {
 async fn without_the_definition_of_pools_no_group_counts_as_an_orphan() {
     let bench = with_class();
     let orphan = Orphan {
-        identity: Identity::Uid("own".into()),
+        identity: OrphanIdentity::Uid("own".into()),
         owner: Owner::Pool,
         kind: OrphanKind::Ours,
         machine_name: "p".to_owned(),

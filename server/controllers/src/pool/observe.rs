@@ -18,8 +18,8 @@ use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView,
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::Pools;
 use super::groups::Group;
-use super::{Pools, namespace_of};
 use crate::bootstrap::data_of;
 use crate::client::WriteError;
 use crate::cluster_id::ids_of;
@@ -37,7 +37,7 @@ const READ_TOKENS_AGAIN: Duration = Duration::from_mins(5);
 
 impl Pools {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(pool) = self.stores.pools.get(name) else { return Ok(None) };
+        let Some(pool) = self.tools.stores.pools.get(name) else { return Ok(None) };
         let pool = self.first_live(pool).await?;
         let machines = self.machines_of(&pool).await?;
         let class = self.class_of(&pool)?;
@@ -56,15 +56,15 @@ impl Pools {
             class,
             tokens: self.tokens_of(&pool, &secret, (&configs, &data)).await,
             token_secret: tokens::fresh(),
-            settings: self.settings.lifecycle.clone(),
+            settings: self.tools.settings.lifecycle.clone(),
             configs,
             data,
             others: self.others(&pool, &known, &machines),
             known,
             operation_id: uuid::Uuid::new_v4().to_string().into(),
             term: self.term.0.into(),
-            now: (self.clock.0)(),
-            cluster: ids_of(&self.sessions),
+            now: self.tools.now(),
+            cluster: ids_of(&self.tools.sessions),
             secret,
             operation,
             machines,
@@ -79,16 +79,16 @@ impl Pools {
 
     /// The facts for a read of a group and for decisions.
     pub(super) fn around(&self, pool: &MachinePool) -> Around {
-        let live = self.stores.classes.get(&class_name(pool)).filter(|_| names_class(pool));
+        let live = self.tools.stores.classes.get(&class_name(pool)).filter(|_| names_class(pool));
         let content = live.or_else(|| self.kept(pool));
         let driver = match content.as_deref() {
-            Some(class) => driver_of(&self.sessions, &self.settings, class.provider()),
+            Some(class) => driver_of(&self.tools.sessions, &self.tools.settings, class.provider()),
             None => DriverView::Unavailable,
         };
         let facts = content.as_deref().map(ClassFacts::of);
         Around {
             driver,
-            secret: self.stores.secret_view(content.as_deref()),
+            secret: self.tools.stores.secret_view(content.as_deref()),
             elsewhere: facts.as_ref().and_then(|facts| self.elsewhere(pool, facts)),
             operation: self.operation_of(pool),
             facts,
@@ -100,7 +100,7 @@ impl Pools {
         let mut others = Others::default();
         let Some(reading) = known.view.known() else { return others };
         let own: BTreeSet<_> = machines.iter().filter_map(|it| it.instance_id()).collect();
-        let is_held = |index, value: &str| self.stores.machines.count(index, value) > 0;
+        let is_held = |index, value: &str| self.tools.stores.machines.count(index, value) > 0;
         for one in reading.instances.iter().filter(|it| !own.contains(&it.provider_id)) {
             let (id, node) = (&one.provider_id, one.node_name.as_str());
             let is_node = is_held(MachineIndex::Node, node) || is_held(MachineIndex::Name, node);
@@ -108,11 +108,12 @@ impl Pools {
                 continue;
             }
             let wanted = machine(pool, one);
-            if let Some(holder) = self.stores.holder_of(&wanted, id) {
+            if let Some(holder) = self.tools.stores.holder_of(&wanted, id) {
                 let holder = ObjectName::of(holder.as_ref()).to_string();
                 others.instances.insert(id.clone(), holder);
             }
-            let other = wanted.node_name().and_then(|it| self.stores.other_with_node(&wanted, it));
+            let other =
+                wanted.node_name().and_then(|it| self.tools.stores.other_with_node(&wanted, it));
             if let Some(other) = other {
                 let (machine, node) = (wanted.name(), node.escape_debug());
                 warn!(machine, %node, other, "the driver names the node of another machine");
@@ -125,7 +126,7 @@ impl Pools {
     /// A provider with another name in MCM is the same provider.
     pub(super) fn elsewhere(&self, pool: &MachinePool, class: &ClassFacts) -> Option<ProviderName> {
         let holder = holder(pool)?;
-        let driver = |provider| self.settings.driver_name(provider);
+        let driver = |provider| self.tools.settings.driver_name(provider);
         (driver(holder) != driver(class.provider.as_str())).then(|| holder.into())
     }
 
@@ -138,8 +139,8 @@ impl Pools {
         if self.groups.look(&pool, |group| group.listed) {
             return Ok(pool);
         }
-        let api = self.writer.api::<MachinePool>(namespace_of(&pool));
-        let live = self.writer.get(&api, pool.name()).await;
+        let api = self.tools.writer.api::<MachinePool>(pool.namespace());
+        let live = self.tools.writer.get(&api, pool.name()).await;
         let live = live.map_err(|source| PassError::Api { what: "cannot read a pool", source })?;
         let live = live.filter(|live| live.uid() == pool.uid()).ok_or(PassError::Gone)?;
         Ok(Arc::new(live))
@@ -152,21 +153,22 @@ impl Pools {
         pool: &MachinePool,
     ) -> Result<Vec<Arc<Machine>>, PassError> {
         if !self.groups.look(pool, |group| group.listed) {
-            let parts = self.settings.namespaces.parts();
+            let parts = self.tools.settings.namespaces.parts();
             let seen = |found: &Found<Machine>| {
-                found.objects.iter().for_each(|it| self.stores.await_listed(it));
+                found.objects.iter().for_each(|it| self.tools.stores.await_listed(it));
             };
             let failed =
                 |source| PassError::Api { what: "cannot list the machines of pools", source };
-            let wait = self.handover.wait(&self.writer, &parts, seen).await.map_err(failed)?;
+            let wait =
+                self.handover.wait(&self.tools.writer, &parts, seen).await.map_err(failed)?;
             if let Some(left) = wait {
                 return Err(PassError::NotYet(left));
             }
-            if let Some(broken) = self.stores.machines.unreadable_in(namespace_of(pool)) {
+            if let Some(broken) = self.tools.stores.machines.unreadable_in(pool.namespace()) {
                 return Err(failed(WriteError::Other(broken)));
             }
         }
-        Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()))
+        Ok(self.tools.stores.machines.find(MachineIndex::Controller, pool.uid()))
     }
 
     /// Deletions of Machines, and instances with a new Machine, that the cache does not show yet. A deletion without an
@@ -176,7 +178,7 @@ impl Pools {
         pool: &MachinePool,
         machines: &[Arc<Machine>],
     ) -> (BTreeSet<String>, BTreeSet<ProviderId>) {
-        let unseen = &self.stores.unseen;
+        let unseen = &self.tools.stores.unseen;
         if unseen.open(pool.uid()).is_none() {
             return Default::default();
         }
@@ -201,9 +203,10 @@ impl Pools {
             return Ok(ClassView::Missing);
         }
         let name = class_name(pool);
-        Ok(match (self.stores.classes.get(&name), self.kept(pool)) {
+        Ok(match (self.tools.stores.classes.get(&name), self.kept(pool)) {
             (Some(class), _) if !class.has_finalizer() && !pool.is_deleting() => {
-                let why = self.stores.unheld.why(&name).ok_or(PassError::NotYet(HOLD_PATIENCE))?;
+                let why =
+                    self.tools.stores.unheld.why(&name).ok_or(PassError::NotYet(HOLD_PATIENCE))?;
                 ClassView::NotHeld(why)
             }
             (Some(class), _) => ClassView::Known(ClassFacts::of(&class)),
@@ -214,13 +217,13 @@ impl Pools {
 
     /// The kept copy of the class, if the class is gone.
     fn kept(&self, pool: &MachinePool) -> Option<Arc<MachineClass>> {
-        self.stores.last_known(&class_name(pool)).map(|kept| Arc::new(kept.class))
+        self.tools.stores.last_known(&class_name(pool)).map(|kept| Arc::new(kept.class))
     }
 
     fn data_of(&self, pool: &MachinePool, configs: &ConfigsView) -> DataSecret {
         let Some(name) = data_secret(pool, configs) else { return DataSecret::NotNamed };
-        let name = ObjectName::new(namespace_of(pool), name);
-        match self.stores.secrets.get(&name).map(|secret| data_of(&secret)) {
+        let name = ObjectName::new(pool.namespace(), name);
+        match self.tools.stores.secrets.get(&name).map(|secret| data_of(&secret)) {
             Some(DataSecretView::Known { data, .. }) => DataSecret::Known(data),
             Some(DataSecretView::WithoutValue) => {
                 DataSecret::Missing(format!("secret {name} has no key {DATA_KEY}"))
@@ -241,7 +244,7 @@ impl Pools {
         if !needs_tokens(pool, secret, data) {
             return TokenView::NotNeeded;
         }
-        let target = match self.stores.targets.of(&of_template(pool)) {
+        let target = match self.tools.stores.targets.of(&of_template(pool)) {
             TargetOf::None => return TokenView::NoCluster,
             TargetOf::Lacking { message, .. } => return TokenView::Unknown(message),
             TargetOf::Cluster(target) => target,
@@ -250,7 +253,7 @@ impl Pools {
         if let Some((_, slots)) = kept.filter(|(at, _)| at.elapsed() < READ_TOKENS_AGAIN) {
             return TokenView::Known(slots);
         }
-        let writer = self.writer.to(&target.client);
+        let writer = self.tools.writer.to(&target.client);
         let mut slots = Vec::new();
         for id in token_ids(pool) {
             let token = match tokens::look_up(&writer, &id).await {
@@ -272,10 +275,10 @@ impl Pools {
 
     /// The operation, as the sessions know it. A driver may still come back with an operation of an earlier core.
     fn operation_of(&self, pool: &MachinePool) -> OperationView {
-        let view = self.sessions.view(pool.uid());
+        let view = self.tools.sessions.view(pool.uid());
         let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
         let foreign = intent.filter(|it| it.intent.term != i64::from(self.term.0));
-        match (view, foreign, self.sessions.adoption_left()) {
+        match (view, foreign, self.tools.sessions.adoption_left()) {
             (OperationView::Idle, Some(_), Some(left)) => OperationView::Expected(left),
             (view, _, _) => view,
         }
@@ -306,7 +309,7 @@ impl Around {
 }
 
 pub(super) fn class_name(pool: &MachinePool) -> ObjectName {
-    ObjectName::new(namespace_of(pool), &pool.spec.template.spec.class.name)
+    ObjectName::new(pool.namespace(), &pool.spec.template.spec.class.name)
 }
 
 fn names_class(pool: &MachinePool) -> bool {

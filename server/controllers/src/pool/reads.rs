@@ -18,6 +18,7 @@ use tracing::debug;
 use super::Pools;
 use super::groups::{Group, ReadWith};
 use super::observe::class_name;
+use crate::fleet::Tools;
 use crate::hot_update::driver_of;
 use crate::kind::{Kind, PassError, Passed};
 use crate::left_groups::{GroupKey, LeftGroup, LeftGroups};
@@ -66,7 +67,7 @@ impl Kind for GroupReads {
             GroupKey::Left(group) => self.of_left(group),
         };
         let id = uuid::Uuid::new_v4().to_string().into();
-        let began = (self.pools.clock.0)();
+        let began = self.pools.tools.now();
         Ok(due.map(|(of, class)| Due { of, class, id, began }))
     }
 
@@ -89,11 +90,17 @@ impl Kind for GroupReads {
         if let Of::Pool(pool, ..) = &due.of {
             self.pools.groups.with(pool, Group::begin);
         }
-        Ok(self.pools.sessions.call(plan.clone()).await)
+        Ok(self.pools.tools.sessions.call(plan.clone()).await)
     }
 
     async fn record(&self, due: Due, _: Dispatch, answer: Answer) -> Result<Passed, PassError> {
-        let (pools, stores) = (&self.pools, &self.pools.stores);
+        self.learn(due, answer).await
+    }
+}
+
+impl GroupReads {
+    async fn learn(&self, due: Due, answer: Answer) -> Result<Passed, PassError> {
+        let (pools, stores) = (&self.pools, &self.pools.tools.stores);
         match due.of {
             Of::Pool(pool, machines, with, epoch) => {
                 let read = Read::of(answer, due.began);
@@ -105,7 +112,7 @@ impl Kind for GroupReads {
                 }
                 // An update may have begun meanwhile.
                 let machines = expected([&pool, &now], &machines);
-                let room = pools.settings.lifecycle.resource_exhausted_retry;
+                let room = pools.tools.settings.lifecycle.resource_exhausted_retry;
                 let taken = |group: &mut Group| group.ended(read, &machines, (epoch, &with, room));
                 if !pools.groups.with(&pool, taken) {
                     return Ok(Passed::Changed);
@@ -127,12 +134,10 @@ impl Kind for GroupReads {
             }
         }
     }
-}
 
-impl GroupReads {
     /// The group of a pool, unless it was read just now, or cannot be.
     async fn of_pool(&self, name: &ObjectName) -> Result<Option<(Of, ClassFacts)>, PassError> {
-        let Pools { stores, groups, .. } = self.pools.as_ref();
+        let (stores, groups) = (&self.pools.tools.stores, &self.pools.groups);
         let Some(pool) = stores.pools.get(name) else { return Ok(None) };
         let pool = self.pools.first_live(pool).await?;
         let around = self.pools.around(&pool);
@@ -153,7 +158,7 @@ impl GroupReads {
 
     /// The group that a pool left, unless it was looked for just now, or cannot be.
     fn of_left(&self, group: &LeftGroup) -> Option<(Of, ClassFacts)> {
-        let Pools { stores, sessions, settings, .. } = self.pools.as_ref();
+        let Tools { stores, sessions, settings, .. } = &self.pools.tools;
         let class = stores.class_or_last_known(&group.class)?;
         let driver = driver_of(sessions, settings, class.provider());
         let can = matches!(driver, DriverView::Ready(it) if it.has(OperationKind::GetPoolStatus));

@@ -17,17 +17,15 @@ use super::groups::Group;
 use super::*;
 use crate::bench::{Bench, put};
 use crate::client::PATIENCE;
+use crate::fleet::Fleet;
 use crate::handover::Stage;
+use crate::kind::Kind as _;
+use crate::settings::Settings;
 use crate::unseen::{ARRIVES, Effect};
 
 fn controller(bench: &Bench) -> Pools {
     Pools {
-        writer: bench.writer(),
-        stores: bench.stores.clone(),
-        sessions: bench.sessions.clone(),
-        settings: Arc::clone(&bench.settings),
-        clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
-        recorder: bench.recorder(),
+        tools: bench.tools(),
         groups: Arc::default(),
         reads: Bench::queue(),
         configs: bench.configs(),
@@ -106,7 +104,6 @@ async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_await
 async fn only_an_api_server_that_refuses_a_machine_keeps_the_pool_from_waiting_for_it() {
     let bench = Bench::new();
     let (pools, pool) = (controller(&bench), pool("p"));
-    let notes = Noted { groups: &pools.groups, pool: &pool };
     let write = Write::new(Object::Machine(Arc::new(machine())), Verb::Refuse(String::new()));
     for (answer, refused) in [
         (Err(WriteError::Forbidden(String::new())), true),
@@ -115,7 +112,7 @@ async fn only_an_api_server_that_refuses_a_machine_keeps_the_pool_from_waiting_f
         (Err(WriteError::Internal(String::new())), false),
         (Ok(()), false),
     ] {
-        notes.answered(Part::Create, &write, answer.as_ref().map(drop));
+        pools.note(&pool, (Part::Create, &write), answer.as_ref().map(drop));
         assert_eq!(pools.groups.look(&pool, |it| it.refused_machines), refused, "{answer:?}");
     }
 }
@@ -166,7 +163,7 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
             began: Timestamp::UNIX_EPOCH,
         }));
     });
-    let name = ObjectName::of(&pool);
+    let (name, pools) = (ObjectName::of(&pool), Fleet(Arc::new(pools)));
     let created = async || {
         let snapshot = pools.observe(&name).await.unwrap().unwrap();
         let plan = Pools::plan(&snapshot);
@@ -289,7 +286,8 @@ async fn a_group_is_elsewhere_if_its_provider_has_another_driver_than_that_of_th
     let bench = Bench::new();
     let aliases = [("AWS".into(), "aws.example.com".into())].into();
     let settings = Arc::new(Settings { aliases, ..Settings::default() });
-    let pools = Pools { settings, ..controller(&bench) };
+    let tools = Tools { settings, ..bench.tools() };
+    let pools = Pools { tools, ..controller(&bench) };
     for (holder, provider, elsewhere) in [
         (None, "other", false),
         (Some("aws.example.com"), "aws.example.com", false),

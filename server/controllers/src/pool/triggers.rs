@@ -8,7 +8,7 @@ use ostler_lifecycle::owner::controller;
 use ostler_sessions::Sessions;
 
 use super::{Groups, Pools};
-use crate::kind::Kind as _;
+use crate::fleet::{Fleet, FleetKind as _};
 use crate::left_groups::{GroupKey, LeftGroups};
 use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, PoolIndex, is_same_to_pool};
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
 }
 
-impl Woken<Pools, Shared> {
+impl Woken<Fleet<Pools>, Shared> {
     /// Adds pools after a change that also affects the reads of their groups.
     fn wake(&self, pools: impl IntoIterator<Item = ObjectName>, priority: Priority) {
         for pool in pools {
@@ -33,7 +33,7 @@ impl Woken<Pools, Shared> {
     }
 }
 
-impl Triggers for Woken<Pools, Shared> {
+impl Triggers for Woken<Fleet<Pools>, Shared> {
     /// The pool of the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)

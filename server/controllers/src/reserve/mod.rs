@@ -13,33 +13,26 @@ use std::sync::Arc;
 use ostler_lifecycle::reserve::{ReserveReport, Snapshot, plan};
 use ostler_lifecycle::write::{Object, Plan};
 
-use crate::client::Writer;
-use crate::clock::DebugClock;
-use crate::events::Recorder;
-use crate::hand::{Applied, Hand};
+use crate::fleet::{FleetKind, Tools};
 use crate::handover::Handover;
-use crate::kind::{Kind, PassError, Passed};
-use crate::settings::Settings;
-use crate::stores::Stores;
+use crate::kind::PassError;
 use crate::watch::ObjectName;
 
 /// Reconciles MachineReserves.
 pub(crate) struct Reserves {
-    pub(crate) writer: Writer,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) clock: DebugClock,
-    pub(crate) recorder: Recorder,
+    pub(crate) tools: Tools,
     pub(crate) given: Arc<Given>,
     pub(crate) handover: Handover,
 }
 
-impl Kind for Reserves {
+impl FleetKind for Reserves {
     const NAME: &'static str = "MachineReserve";
-    type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan<ReserveReport>;
-    type Done = Applied;
+    type Report = ReserveReport;
+
+    fn tools(&self) -> &Tools {
+        &self.tools
+    }
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
@@ -49,32 +42,7 @@ impl Kind for Reserves {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan<ReserveReport>) -> String {
-        plan.describe()
-    }
-
-    async fn execute(
-        &self,
-        of: &Snapshot,
-        plan: &Plan<ReserveReport>,
-    ) -> Result<Applied, PassError> {
-        self.hand(of).apply(&plan.writes, &()).await
-    }
-
-    async fn record(
-        &self,
-        snapshot: Snapshot,
-        plan: Plan<ReserveReport>,
-        done: Applied,
-    ) -> Result<Passed, PassError> {
-        self.hand(&snapshot).record(plan, done).await
-    }
-}
-
-impl Reserves {
-    fn hand(&self, of: &Snapshot) -> Hand<'_> {
-        let Self { writer, stores, recorder, .. } = self;
-        let own = Object::Reserve(Arc::clone(&of.reserve));
-        Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
+    fn own(snapshot: &Snapshot) -> Object {
+        Object::Reserve(Arc::clone(&snapshot.reserve))
     }
 }

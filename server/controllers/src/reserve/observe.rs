@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ostler_api::names::{MACHINE_DEPLOYMENT, MACHINE_SET};
 use ostler_api::{Machine, MachineReserve, MachineSet};
 use ostler_lifecycle::owner::is_controlled_by;
-use ostler_lifecycle::reserve::{Snapshot, Target, is_given};
+use ostler_lifecycle::reserve::{ReserveTarget, Snapshot, is_given};
 use ostler_lifecycle::set::is_active;
 
 use super::Reserves;
@@ -16,13 +16,13 @@ use crate::watch::{Found, ObjectName};
 
 impl Reserves {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(reserve) = self.stores.reserves.get(name) else { return Ok(None) };
+        let Some(reserve) = self.tools.stores.reserves.get(name) else { return Ok(None) };
         let listed = |found: &Found<Machine>| {
-            found.objects.iter().for_each(|it| self.stores.await_listed(it));
+            found.objects.iter().for_each(|it| self.tools.stores.await_listed(it));
         };
-        let (writer, stores) = (&self.writer, &self.stores);
-        let seer = Seer { writer, stores, resync: self.settings.resync };
-        let left = seer.predecessor(&self.handover, &self.settings, listed).await?;
+        let (writer, stores) = (&self.tools.writer, &self.tools.stores);
+        let seer = Seer { writer, stores, resync: self.tools.settings.resync };
+        let left = seer.predecessor(&self.handover, &self.tools.settings, listed).await?;
         let uid = reserve.uid();
         let own = |machine: &Machine| is_controlled_by(&machine.metadata, uid);
         let cached = || stores.machines.find(MachineIndex::Controller, uid);
@@ -39,7 +39,7 @@ impl Reserves {
             has: self.machines_of(&target),
             has_class: class.is_some_and(|class| stores.classes.get(&class).is_some()),
             seed: rand::random(),
-            now: (self.clock.0)(),
+            now: self.tools.now(),
             reserve: Arc::clone(&reserve),
             target,
             machines,
@@ -49,33 +49,35 @@ impl Reserves {
         }))
     }
 
-    fn machines_of(&self, target: &Target) -> usize {
+    fn machines_of(&self, target: &ReserveTarget) -> usize {
         let of = |set: &Arc<MachineSet>| {
-            let all = self.stores.machines.find(MachineIndex::Controller, set.uid());
+            let all = self.tools.stores.machines.find(MachineIndex::Controller, set.uid());
             all.iter().filter(|it| is_active(it)).count()
         };
         match target {
-            Target::Unknown(_) | Target::Gone => 0,
-            Target::Deployment(_, sets) => sets.iter().map(of).sum(),
-            Target::Set(set) => of(set),
+            ReserveTarget::Unknown(_) | ReserveTarget::Gone => 0,
+            ReserveTarget::Deployment(_, sets) => sets.iter().map(of).sum(),
+            ReserveTarget::Set(set) => of(set),
         }
     }
 
-    fn target(&self, reserve: &MachineReserve, namespace: &str) -> Target {
+    fn target(&self, reserve: &MachineReserve, namespace: &str) -> ReserveTarget {
         let of = &reserve.spec.target_ref;
-        let (name, stores) = (ObjectName::new(namespace, &of.name), &self.stores);
+        let (name, stores) = (ObjectName::new(namespace, &of.name), &self.tools.stores);
         let (found, unread) = match of.kind.as_str() {
-            MACHINE_SET => {
-                (stores.sets.get(&name).map(Target::Set), stores.sets.unreadable_in(namespace))
-            }
+            MACHINE_SET => (
+                stores.sets.get(&name).map(ReserveTarget::Set),
+                stores.sets.unreadable_in(namespace),
+            ),
             MACHINE_DEPLOYMENT => {
                 let sets = |uid: &str| stores.sets.find(SetIndex::Controller, uid);
                 let found = stores.deployments.get(&name);
-                let found = found.map(|it| Target::Deployment(Arc::clone(&it), sets(it.uid())));
+                let found =
+                    found.map(|it| ReserveTarget::Deployment(Arc::clone(&it), sets(it.uid())));
                 (found, stores.deployments.unreadable_in(namespace))
             }
             _ => (None, None),
         };
-        found.or_else(|| unread.map(Target::Unknown)).unwrap_or(Target::Gone)
+        found.or_else(|| unread.map(ReserveTarget::Unknown)).unwrap_or(ReserveTarget::Gone)
     }
 }

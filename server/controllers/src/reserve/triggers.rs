@@ -9,13 +9,13 @@ use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::write::Same;
 
 use super::{Given, Reserves};
-use crate::kind::Kind as _;
+use crate::fleet::{Fleet, FleetKind as _};
 use crate::queue::Priority;
 use crate::stores::{ReserveIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-impl Woken<Reserves, Arc<Given>> {
+impl Woken<Fleet<Reserves>, Arc<Given>> {
     /// The reserves of an object that changed in more than its status.
     fn target<K: Resource<DynamicType = ()>>(&self, change: &Change<K>) {
         let same = |(old, new): (&Arc<K>, &Arc<K>)| {
@@ -30,11 +30,11 @@ impl Woken<Reserves, Arc<Given>> {
     }
 }
 
-impl Triggers for Woken<Reserves, Arc<Given>> {
+impl Triggers for Woken<Fleet<Reserves>, Arc<Given>> {
     /// The present or former reserve of the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let Some(gone) = change.gone() {
-            let there = gone.metadata.namespace.as_deref().unwrap_or_default();
+            let there = gone.namespace();
             for reserve in self.stores.reserves.find(ReserveIndex::Namespace, there) {
                 if self.own.gone(gone, &reserve) {
                     self.queue.add(ObjectName::of(reserve.as_ref()), change.priority());
@@ -65,7 +65,7 @@ impl Triggers for Woken<Reserves, Arc<Given>> {
         let ((None, Some(class)) | (Some(class), None)) = (&change.old, &change.new) else {
             return;
         };
-        let there = class.metadata.namespace.as_deref().unwrap_or_default();
+        let there = class.namespace();
         let reserves = self.stores.reserves.find_names(ReserveIndex::Namespace, there);
         self.add_all(reserves, Priority::Change);
     }

@@ -12,6 +12,7 @@ use crate::bootstrap::{Configs, Queues};
 use crate::class::{Classes, Secrets};
 use crate::deployment::Deployments;
 use crate::events::Recorder;
+use crate::fleet::Fleet;
 use crate::freeze::Freezes;
 use crate::health_check::HealthChecks;
 use crate::home::{self, Home, Needs};
@@ -45,12 +46,12 @@ pub(crate) struct Kinds {
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
     pub(crate) scans: Arc<Woken<Orphans, OrphanScans>>,
     pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
-    pub(crate) sets: Arc<Woken<Sets>>,
-    pub(crate) deployments: Arc<Woken<Deployments>>,
-    pub(crate) reserves: Arc<Woken<Reserves, Arc<Given>>>,
+    pub(crate) sets: Arc<Woken<Fleet<Sets>>>,
+    pub(crate) deployments: Arc<Woken<Fleet<Deployments>>>,
+    pub(crate) reserves: Arc<Woken<Fleet<Reserves>, Arc<Given>>>,
     pub(crate) freezes: Arc<Woken<Freezes>>,
-    pub(crate) pools: Arc<Woken<Pools, pool::Shared>>,
-    pub(crate) checks: Arc<Woken<HealthChecks>>,
+    pub(crate) pools: Arc<Woken<Fleet<Pools>, pool::Shared>>,
+    pub(crate) checks: Arc<Woken<Fleet<HealthChecks>>>,
     pub(crate) home: Arc<Woken<Home, home::Shared>>,
 }
 

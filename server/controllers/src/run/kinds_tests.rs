@@ -21,6 +21,7 @@ use crate::bench::Bench;
 use crate::clock::Clock;
 use crate::deployment::Deployments;
 use crate::events::EventMetrics;
+use crate::fleet::FleetKind as _;
 use crate::freeze::FreezeKey;
 use crate::freeze::OF_SET;
 use crate::hints::Listener;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Core;
-use crate::clock::DebugClock;
+use crate::fleet::Fleet;
 use crate::handover::Handover;
 use crate::kind;
 use crate::pool::{GroupReads, Pools, Running};
@@ -24,12 +24,7 @@ impl Core {
         // Another process may have led meanwhile.
         shared.groups.clear();
         let pools = Arc::new(Pools {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            sessions: self.sessions.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+            tools: self.tools(),
             groups: Arc::clone(&shared.groups),
             reads: Arc::clone(&shared.reads),
             configs: Arc::clone(&self.configs),
@@ -43,7 +38,7 @@ impl Core {
             woken: (Arc::clone(queue), Arc::clone(machines)),
             running: Running::default(),
         });
-        kind::work(pools, queue, metrics, workers, stop);
+        kind::work(Arc::new(Fleet(pools)), queue, metrics, workers, stop);
         kind::work(reads, &shared.reads, metrics, workers, stop);
     }
 }

@@ -19,20 +19,16 @@ use tracing::{info, warn};
 use super::kinds::Kinds;
 use super::{Core, LAST_WORK, all_ended};
 use crate::bootstrap::Configs;
-use crate::client::Writer;
-use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::Deployments;
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
-use crate::events::Recorder;
+use crate::fleet::{Fleet, Tools};
 use crate::freeze::Freezes;
 use crate::handover::Handover;
 use crate::kind;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
 use crate::reserve::Reserves;
 use crate::set::Sets;
-use crate::settings::Settings;
-use crate::stores::Stores;
 use crate::triggers::Woken;
 
 /// A leadership of the sets.
@@ -48,12 +44,8 @@ pub(crate) struct SetsTerm {
 #[derive(Clone)]
 pub(super) struct SetLeader {
     client: Client,
-    settings: Arc<Settings>,
-    clock: Clock,
+    tools: Tools,
     kinds: Arc<Kinds>,
-    stores: Stores,
-    recorder: Recorder,
-    writer: Writer,
     metrics: ReconcileMetrics,
     set_metrics: SetMetrics,
     configs: Arc<Configs>,
@@ -64,12 +56,8 @@ impl Core {
     pub(super) fn sets(&self) -> SetLeader {
         SetLeader {
             client: self.client.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: Arc::clone(&self.clock),
+            tools: self.tools(),
             kinds: Arc::clone(&self.kinds),
-            stores: self.stores.clone(),
-            recorder: self.recorder.clone(),
-            writer: self.writer.clone(),
             metrics: self.reconcile_metrics.clone(),
             set_metrics: self.set_metrics.clone(),
             configs: Arc::clone(&self.configs),
@@ -101,7 +89,7 @@ impl SetLeader {
     /// Reads the Lease of the sets while this process may not take it. A core that died stopped renewing both of its
     /// Leases: the next core then knows for how long, and does not wait for the second Lease after the first.
     pub(super) async fn observe(&self, observed: &mut Observed) -> Infallible {
-        if !self.settings.controllers.run_sets() {
+        if !self.tools.settings.controllers.run_sets() {
             return pending().await;
         }
         self.elector().observe(observed).await
@@ -119,15 +107,15 @@ impl SetLeader {
             let Err(error) = ended else { return };
             warn!(%error, "another process may run the sets; waiting for their lease");
             // The cause may last.
-            if stop.run_until_cancelled(sleep(self.settings.lease.2)).await.is_none() {
+            if stop.run_until_cancelled(sleep(self.tools.settings.lease.2)).await.is_none() {
                 return;
             }
         }
     }
 
     fn elector(&self) -> Elector {
-        let election = self.settings.election(SETS_LEASE);
-        self.kinds.home.elector(self.client.clone(), election, Arc::clone(&self.clock))
+        let election = self.tools.settings.election(SETS_LEASE);
+        self.kinds.home.elector(self.client.clone(), election, Arc::clone(&self.tools.clock.0))
     }
 
     async fn acquire(
@@ -135,7 +123,7 @@ impl SetLeader {
         observed: Observed,
         stop: &CancellationToken,
     ) -> Result<Option<Leadership>, ElectionError> {
-        if stop.run_until_cancelled(self.stores.fleet_synced()).await.is_none() {
+        if stop.run_until_cancelled(self.tools.stores.fleet_synced()).await.is_none() {
             return Ok(None);
         }
         // Only now the absence of all objects may be known.
@@ -152,7 +140,8 @@ impl SetLeader {
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = SetsTerm { term: leadership.term(), predecessor: leadership.predecessor() };
         let all_ended_in_time = AtomicBool::new(false);
-        let answered = || all_ended_in_time.load(Ordering::Relaxed) && self.writer.all_answered();
+        let answered =
+            || all_ended_in_time.load(Ordering::Relaxed) && self.tools.writer.all_answered();
         let held = leadership.hold(&idle, |_| {}, answered);
         tokio::pin!(held);
         let mut workers = self.start(term, &no_more_work);
@@ -176,7 +165,7 @@ impl SetLeader {
 
     /// Starts the controllers of sets and deployments that are switched on.
     fn start(&self, term: SetsTerm, stop: &CancellationToken) -> JoinSet<()> {
-        let controllers = self.settings.controllers;
+        let controllers = self.tools.settings.controllers;
         info!(term = term.term.0, %controllers, predecessor = ?term.predecessor, "runs the sets");
         let mut workers = JoinSet::new();
         if controllers.run(Controller::MachineSet) {
@@ -191,14 +180,7 @@ impl SetLeader {
     }
 
     fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) -> Arc<Freezes> {
-        let freezes = Arc::new(Freezes {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
-            lifted: Mutex::default(),
-        });
+        let freezes = Arc::new(Freezes { tools: self.tools.clone(), lifted: Mutex::default() });
         let queue = &self.kinds.freezes.queue;
         kind::work(Arc::clone(&freezes), queue, &self.metrics, workers, stop);
         freezes
@@ -212,34 +194,26 @@ impl SetLeader {
         stop: &CancellationToken,
     ) {
         let queue = &self.kinds.sets.queue;
-        let sets = Arc::new(Sets {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+        let sets = Fleet(Arc::new(Sets {
+            tools: self.tools.clone(),
             metrics: self.set_metrics.clone(),
             handover: Handover::new(term.predecessor.arrives()),
             freezes,
             configs: Arc::clone(&self.configs),
             roll: Mutex::default(),
-            runs_machines: self.settings.controllers.run_machines(),
-        });
-        kind::work(sets, queue, &self.metrics, workers, stop);
+            runs_machines: self.tools.settings.controllers.run_machines(),
+        }));
+        kind::work(Arc::new(sets), queue, &self.metrics, workers, stop);
     }
 
     fn start_reserves(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let Woken { queue, own, .. } = self.kinds.reserves.as_ref();
-        let reserves = Arc::new(Reserves {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+        let reserves = Fleet(Arc::new(Reserves {
+            tools: self.tools.clone(),
             given: Arc::clone(own),
             handover: Handover::new(term.predecessor.arrives()),
-        });
-        kind::work(reserves, queue, &self.metrics, workers, stop);
+        }));
+        kind::work(Arc::new(reserves), queue, &self.metrics, workers, stop);
     }
 
     fn start_deployments(
@@ -249,14 +223,10 @@ impl SetLeader {
         stop: &CancellationToken,
     ) {
         let queue = &self.kinds.deployments.queue;
-        let deployments = Arc::new(Deployments {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+        let deployments = Fleet(Arc::new(Deployments {
+            tools: self.tools.clone(),
             handover: Handover::new(term.predecessor.arrives()),
-        });
-        kind::work(deployments, queue, &self.metrics, workers, stop);
+        }));
+        kind::work(Arc::new(deployments), queue, &self.metrics, workers, stop);
     }
 }

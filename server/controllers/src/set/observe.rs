@@ -15,6 +15,7 @@ use ostler_lifecycle::set::{NodeWish, Snapshot, Spare, is_active};
 use ostler_lifecycle::time;
 
 use super::{RESYNC, Seen, Seer, Sets};
+use crate::fleet::Tools;
 use crate::kind::PassError;
 use crate::machine::node_view;
 use crate::stores::{MachineIndex, SetIndex, free_label};
@@ -27,19 +28,19 @@ const ROLL_SLACK: usize = 1000;
 
 impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
+        let Some(set) = self.tools.stores.sets.get(name) else { return Ok(None) };
         let seen = |found: &Found<Machine>| {
             let mut roll = self.roll.lock();
             for machine in &found.objects {
                 roll.ours(machine);
-                self.stores.await_listed(machine);
+                self.tools.stores.await_listed(machine);
             }
             // Unreadable Machines may be fixed one day.
             found.unread.iter().for_each(|it| roll.was_there(&it.namespace, &it.name));
         };
-        let Self { writer, stores, .. } = self;
+        let Tools { writer, stores, .. } = &self.tools;
         let seer = Seer { writer, stores, resync: RESYNC };
-        let predecessor = seer.predecessor(&self.handover, &self.settings, seen).await?;
+        let predecessor = seer.predecessor(&self.handover, &self.tools.settings, seen).await?;
         let created = self.created(&set, &name.namespace);
         let (cached, own) = (|| self.cached(&set), |machine: &Machine| concerns(&set, machine));
         let Seen { machines, unanswered, blind, mut again } =
@@ -47,8 +48,8 @@ impl Sets {
         let wishes = self.wishes(&machines);
         let (spares, taking) = self.spares(&set, &name.namespace);
         let zones = if spares.is_empty() { Vec::new() } else { self.zones_of_going(&machines) };
-        let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);
-        let now = (self.clock.0)();
+        let others = self.tools.stores.sets.find(SetIndex::Namespace, &name.namespace);
+        let now = self.tools.now();
         let foreign = match predecessor {
             // A Machine that appears now was made by the former process.
             Some(_) => None,
@@ -63,7 +64,7 @@ impl Sets {
             copies: self.configs.copies(&set),
             runs_machines: self.runs_machines,
             seed: rand::random(),
-            class: self.stores.classes.get(&class),
+            class: self.tools.stores.classes.get(&class),
             set,
             machines,
             others,
@@ -82,11 +83,11 @@ impl Sets {
     /// Names of Machines that were created. Machines that the cache shows are noted as the set's own before the
     /// comparison: they are not awaited any more, and a list that fails ends the pass.
     fn created(&self, set: &MachineSet, namespace: &str) -> BTreeSet<String> {
-        let open = self.stores.unseen.open(set.uid());
+        let open = self.tools.stores.unseen.open(set.uid());
         let created: BTreeSet<_> =
             open.iter().flat_map(|open| open.keys(Effect::Created)).cloned().collect();
         let shown = created.iter().map(|made| ObjectName::new(namespace, made));
-        for machine in shown.filter_map(|made| self.stores.machines.get(&made)) {
+        for machine in shown.filter_map(|made| self.tools.stores.machines.get(&made)) {
             if is_controlled_by(&machine.metadata, set.uid()) {
                 self.roll.lock().ours(&machine);
             }
@@ -103,11 +104,11 @@ impl Sets {
         now: Timestamp,
     ) -> Option<Foreign> {
         let mut roll = self.roll.lock();
-        if roll.len() > 2 * self.stores.machines.len() + ROLL_SLACK {
-            let sets = self.stores.sets.all();
+        if roll.len() > 2 * self.tools.stores.machines.len() + ROLL_SLACK {
+            let sets = self.tools.stores.sets.all();
             let uids: Vec<_> = sets.iter().map(|set| set.uid()).collect();
             let exists = |namespace: &str, name: &str| {
-                self.stores.machines.has(&ObjectName::new(namespace, name))
+                self.tools.stores.machines.has(&ObjectName::new(namespace, name))
             };
             roll.prune(exists, &uids);
         }
@@ -118,11 +119,11 @@ impl Sets {
     pub(super) fn cached(&self, set: &MachineSet) -> Vec<Arc<Machine>> {
         let name = ObjectName::of(set);
         let released = ObjectName::new(&name.namespace, set.uid()).to_string();
-        let mut free = self.stores.machines.find(MachineIndex::Released, &released);
+        let mut free = self.tools.stores.machines.find(MachineIndex::Released, &released);
         free.extend(self.may_select(set, &name.namespace));
         free.retain(|machine| concerns(set, machine));
         // After the others: a Machine adopted meanwhile is found twice rather than never, and this version counts.
-        let mut machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
+        let mut machines = self.tools.stores.machines.find(MachineIndex::Controller, set.uid());
         machines.extend(free);
         machines.sort_by(|one, other| one.name().cmp(other.name()));
         machines.dedup_by(|one, other| one.name() == other.name());
@@ -132,7 +133,7 @@ impl Sets {
     /// Of the Machines without a controller, at least the selected ones: all Machines with the rarest label in the
     /// selector. A selector without `matchLabels` may select any Machine.
     fn may_select(&self, set: &MachineSet, namespace: &str) -> Vec<Arc<Machine>> {
-        let machines = &self.stores.machines;
+        let machines = &self.tools.stores.machines;
         let selector = set.spec.selector.as_ref();
         let labels = selector.and_then(|selector| selector.match_labels.as_ref());
         let labels = labels.into_iter().flatten();
@@ -145,8 +146,8 @@ impl Sets {
 
     /// Machines in reserve, and names of the Machines that may already be the set's.
     fn spares(&self, set: &MachineSet, namespace: &str) -> (Vec<Spare>, Vec<String>) {
-        let spares = self.stores.machines.find(MachineIndex::Reserve, namespace);
-        let open = self.stores.unseen.open(set.uid());
+        let spares = self.tools.stores.machines.find(MachineIndex::Reserve, namespace);
+        let open = self.tools.stores.unseen.open(set.uid());
         let taking = open.iter().flat_map(|open| open.keys(Effect::Changed)).cloned().collect();
         let spare = |machine: Arc<Machine>| Spare { zone: self.zone(&machine), machine };
         (spares.into_iter().map(spare).collect(), taking)
@@ -158,7 +159,7 @@ impl Sets {
     }
 
     fn zone(&self, machine: &Machine) -> Option<String> {
-        let view = node_view(machine, &self.stores.targets.of(machine), &self.stores);
+        let view = node_view(machine, &self.tools.stores.targets.of(machine), &self.tools.stores);
         let of_node =
             view.main().and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
         of_node.or_else(|| machine.label(ZONE).map(str::to_owned))
@@ -171,11 +172,11 @@ impl Sets {
     }
 
     fn wish(&self, machine: &Machine) -> Option<NodeWish> {
-        let target = self.stores.targets.of(machine);
+        let target = self.tools.stores.targets.of(machine);
         match &target {
             TargetOf::None => None,
             TargetOf::Cluster(cluster) if cluster.is_synced() => {
-                let view = node_view(machine, &target, &self.stores);
+                let view = node_view(machine, &target, &self.tools.stores);
                 let nodes: Vec<_> = view.main().into_iter().chain(view.serving()).collect();
                 if nodes.is_empty() && machine.node_name().is_none() {
                     return None;

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(unseen(&bench, &[machine("going", false)], None).1, Some(LAG));
         assert_eq!(unseen(&bench, &list, None), (lost.clone(), None), "it may still arrive");
         tokio::time::advance(ARRIVES).await;
-        // Nobody repeats it, and its request has ended.
+        // No pass repeats the creation, and its request has ended.
         assert_eq!(unseen(&bench, &[], None), (lost, Some(Duration::ZERO)));
         assert_eq!(unseen(&bench, &[], Some(&list)), SEEN);
         assert_eq!(unseen(&bench, &[], None), SEEN);

@@ -9,28 +9,24 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
+use crate::fleet::Fleet;
+use crate::hand::Applied;
+use crate::kind::Kind as _;
 use crate::metrics::{Leads, register_sets};
 use crate::unseen::Effect;
 use crate::watch::{Seen, Unreadable};
 
+fn fleet(sets: Sets) -> Fleet<Sets> {
+    Fleet(Arc::new(sets))
+}
+
 /// Beside a machine controller of another process.
 fn controller(bench: &Bench) -> Sets {
     Sets {
-        writer: bench.writer(),
-        stores: bench.stores.clone(),
-        settings: Arc::clone(&bench.settings),
-        clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
-        recorder: bench.recorder(),
+        tools: bench.tools(),
         metrics: register_sets(&mut Registry::default(), &bench.stores, &Leads::default()),
         handover: Handover::new(Duration::ZERO),
-        freezes: Arc::new(Freezes {
-            writer: bench.writer(),
-            stores: bench.stores.clone(),
-            settings: Arc::clone(&bench.settings),
-            clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
-            recorder: bench.recorder(),
-            lifted: Mutex::default(),
-        }),
+        freezes: Arc::new(Freezes { tools: bench.tools(), lifted: Mutex::default() }),
         configs: bench.configs(),
         roll: Mutex::default(),
         runs_machines: false,
@@ -114,7 +110,7 @@ fn facts(replicas: usize, machines: Vec<Machine>) -> Snapshot {
 
 /// Before an API server that has the set, the writes of a pass.
 async fn applied(bench: &Bench, facts: &Snapshot) -> Applied {
-    controller(bench).execute(facts, &Sets::plan(facts)).await.unwrap()
+    fleet(controller(bench)).execute(facts, &Sets::plan(facts)).await.unwrap()
 }
 
 fn count(bench: &Bench, method: &str) -> usize {
@@ -270,10 +266,10 @@ async fn a_machine_counts_as_stale_if_its_health_failed_and_it_was_deleted_for_t
             "currentStatus": { "phase": phase }, "lastOperation": { "type": operation }
         } });
         let facts = facts(0, vec![labelled("m", &json!({ "app": "a" }), &status)]);
-        let sets = controller(&bench);
+        let sets = fleet(controller(&bench));
         let done = sets.execute(&facts, &Sets::plan(&facts)).await.unwrap();
         assert_eq!(done.failed, refused != 0);
-        assert_eq!(sets.metrics.stale.get(), stale, "{phase} {operation} {refused}");
+        assert_eq!(sets.0.metrics.stale.get(), stale, "{phase} {operation} {refused}");
     }
 }
 
@@ -297,7 +293,8 @@ async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure
     for (facts, method, reason) in cases {
         let bench = having(Bench::new().refusing(403));
         let (recorder, events) = bench.recorder_and_writer();
-        let sets = Sets { recorder, ..controller(&bench) };
+        let tools = Tools { recorder, ..bench.tools() };
+        let sets = fleet(Sets { tools, ..controller(&bench) });
         let plan = Sets::plan(&facts);
         let done = sets.execute(&facts, &plan).await.unwrap();
         assert_eq!(count(&bench, method), 1, "the first batch");
@@ -326,7 +323,7 @@ async fn a_set_that_was_scaled_far_down_deletes_nothing_before_it_is_frozen() {
         let facts = sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap();
         let plan = Sets::plan(&facts);
         assert_eq!(plan.next == Next::After(LAG), !frozen, "{plan:?}");
-        sets.execute(&facts, &plan).await.unwrap();
+        fleet(sets).execute(&facts, &plan).await.unwrap();
         assert_eq!(count(&bench, "DELETE"), deleted);
     }
 }

@@ -5,12 +5,12 @@ use ostler_lifecycle::owner::controller;
 
 use super::Sets;
 use crate::autoscaler::{is_scaled, shown_otherwise};
-use crate::kind::Kind as _;
+use crate::fleet::{Fleet, FleetKind as _};
 use crate::stores::{SetIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{Change, ObjectName};
 
-impl Triggers for Woken<Sets> {
+impl Triggers for Woken<Fleet<Sets>> {
     /// The controlling set, and sets that may adopt the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -28,7 +28,7 @@ impl Triggers for Woken<Sets> {
     /// Autoscalers read on a set what its class says of a Node.
     fn class(&self, change: &Change<MachineClass>) {
         let Some(class) = shown_otherwise(change) else { return };
-        let there = class.metadata.namespace.as_deref().unwrap_or_default();
+        let there = class.namespace();
         for set in self.stores.sets.find(SetIndex::Namespace, there) {
             let of = &set.spec.template.spec.class.name;
             if of == class.name() && is_scaled(&set.metadata) && controller(&set.metadata).is_none()
@@ -42,7 +42,7 @@ impl Triggers for Woken<Sets> {
     fn set(&self, change: &Change<MachineSet>) {
         if let (Some(gone), None) = (&change.old, &change.new) {
             self.stores.unseen.forget(gone.uid());
-            let there = gone.metadata.namespace.as_deref().unwrap_or_default();
+            let there = gone.namespace();
             let others = self.stores.sets.find_names(SetIndex::Namespace, there);
             self.add_all(others, change.priority());
         }

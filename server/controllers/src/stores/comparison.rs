@@ -37,7 +37,7 @@ impl Stores {
         let Some(Drivers { said, settings }) = self.drivers.get() else {
             return Some(ProviderIdComparison::Exact);
         };
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = machine.namespace();
         let class = ObjectName::new(namespace, &machine.spec.class.name);
         let of_class = || Some(self.class_or_last_known(&class)?.provider().into());
         let provider = holder(machine).or_else(of_class)?;

@@ -20,7 +20,7 @@ impl Stores {
         if let Some(owner) = controller(&machine.metadata) {
             return self.sets.find(SetIndex::Uid, &owner.uid);
         }
-        let there = machine.metadata.namespace.as_deref().unwrap_or_default();
+        let there = machine.namespace();
         let mut found = self.sets.find(SetIndex::Namespace, there);
         let labels = machine.metadata.labels.as_ref();
         found.retain(|set| {

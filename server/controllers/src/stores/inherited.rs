@@ -9,7 +9,7 @@ use kube::Resource;
 use ostler_api::{Machine, MachinePool};
 
 use super::{MachineIndex, PoolIndex, Stores};
-use crate::watch::Revision;
+use crate::watch::ResourceVersion;
 
 /// Machines and pools with an intent, by UID, as the API had them when this core began to lead. There are as many as
 /// operations in flight, so few compared with all.
@@ -53,7 +53,7 @@ impl Stores {
 
 fn newest<K: Resource>(cached: &[Arc<K>], inherited: Option<Arc<K>>) -> Option<Arc<K>> {
     let [cached] = cached else { return inherited.filter(|_| cached.is_empty()) };
-    let revision = |of: &K| Revision::of(of.meta().resource_version.as_deref());
+    let revision = |of: &K| ResourceVersion::of(of.meta().resource_version.as_deref());
     let newer = |kept: &Arc<K>| revision(cached).is_older_than(revision(kept));
     inherited.filter(newer).or_else(|| Some(Arc::clone(cached)))
 }

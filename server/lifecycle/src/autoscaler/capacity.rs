@@ -9,7 +9,7 @@ use ostler_api::machine::MachineSpec;
 use ostler_api::names::annotation::DERIVED_CAPACITY;
 
 use super::limits::limits;
-use super::shape::{GPU, Shape};
+use super::shape::{GPU, NodeShape};
 
 /// Prefix of the keys.
 pub const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
@@ -24,7 +24,7 @@ const KEYS: [(&str, &str); 5] = [
 ];
 
 /// The annotations of a group of that shape.
-fn of(shape: &Shape) -> BTreeMap<String, String> {
+fn of(shape: &NodeShape) -> BTreeMap<String, String> {
     let key = |name: &str| format!("{PREFIX}{name}");
     let amount = |(resource, name): &(&str, &str)| {
         shape.capacity.get(*resource).map(|amount| (key(name), amount.clone()))
@@ -54,7 +54,7 @@ pub fn derive(metadata: &mut ObjectMeta, class: Option<&MachineClass>, template:
     if scales && class.is_none() || !scales && before.is_none() {
         return;
     }
-    let shape = class.filter(|_| scales).and_then(|class| Shape::of(class, template));
+    let shape = class.filter(|_| scales).and_then(|class| NodeShape::of(class, template));
     let wanted = shape.as_ref().map(of).unwrap_or_default();
     let before: BTreeSet<_> = before.iter().flat_map(|it| it.split(',')).collect();
     let annotations = metadata.annotations.get_or_insert_default();

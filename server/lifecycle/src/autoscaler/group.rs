@@ -107,13 +107,13 @@ const SCHEME: &str = "ostler://";
 /// The id of a Machine whose instance has none yet. The id stays valid once the instance has a
 /// provider id.
 pub fn placeholder(machine: &Machine) -> String {
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = machine.namespace();
     format!("{SCHEME}{namespace}/{}", machine.name())
 }
 
 /// The id of a Machine that the pool lacks, counted from 0.
 pub fn missing(pool: &MachinePool, at: i32) -> String {
-    let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = pool.namespace();
     format!("{SCHEME}{namespace}/{}#{at}", pool.name())
 }
 

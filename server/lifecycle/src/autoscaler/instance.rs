@@ -12,7 +12,7 @@ use super::group::{Group, missing, placeholder};
 
 /// A Machine of a group, and the provider id of its Node, if that is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct GroupMember {
     /// The Machine.
     pub machine: Arc<Machine>,
     /// As its Node has it, byte for byte: an autoscaler compares so.
@@ -21,18 +21,18 @@ pub struct Member {
 
 /// An instance as an autoscaler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instance {
+pub struct GroupInstance {
     /// The provider id or a placeholder.
     pub id: String,
     /// The state in the life of the instance.
-    pub state: State,
+    pub state: GroupInstanceState,
     /// Why it cannot be made.
-    pub fault: Option<Fault>,
+    pub fault: Option<GroupFault>,
 }
 
 /// Where in its life an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum GroupInstanceState {
     /// The instance is a Node, or was one.
     Running,
     /// The instance is to become a Node.
@@ -43,7 +43,7 @@ pub enum State {
 
 /// Why an instance cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct GroupFault {
     /// Name of the driver's result code.
     pub code: String,
     /// For people.
@@ -52,7 +52,7 @@ pub struct Fault {
     pub out_of_resources: bool,
 }
 
-impl Fault {
+impl GroupFault {
     fn of(code: &str, message: Option<&String>) -> Self {
         Self {
             code: code.to_owned(),
@@ -62,7 +62,7 @@ impl Fault {
     }
 }
 
-impl Member {
+impl GroupMember {
     /// The id from the Node, else from the driver, else a placeholder.
     pub fn id(&self) -> String {
         let known = self.node_id.clone();
@@ -80,15 +80,15 @@ impl Member {
 }
 
 /// The instances of a group, in the order of their names.
-pub fn instances(group: &Group, members: &[Member]) -> Vec<Instance> {
+pub fn instances(group: &Group, members: &[GroupMember]) -> Vec<GroupInstance> {
     let list = group.annotation(TRIGGER_DELETION).unwrap_or_default();
     let mut all: Vec<_> = members.iter().map(|member| instance(member, list)).collect();
     if let Group::Pool(pool) = group
         && let Some(fault) = fault_of(pool)
     {
-        let lacks = (0..lacking(pool, members)).map(|at| Instance {
+        let lacks = (0..lacking(pool, members)).map(|at| GroupInstance {
             id: missing(pool, at),
-            state: State::Creating,
+            state: GroupInstanceState::Creating,
             fault: Some(fault.clone()),
         });
         all.extend(lacks);
@@ -97,12 +97,12 @@ pub fn instances(group: &Group, members: &[Member]) -> Vec<Instance> {
 }
 
 /// How many Machines a pool is to have and does not.
-pub fn lacking(pool: &MachinePool, members: &[Member]) -> i32 {
+pub fn lacking(pool: &MachinePool, members: &[GroupMember]) -> i32 {
     let living = members.iter().filter(|one| !one.machine.is_deleting()).count();
     pool.replicas().saturating_sub(i32::try_from(living).unwrap_or(i32::MAX)).max(0)
 }
 
-fn instance(member: &Member, list: &str) -> Instance {
+fn instance(member: &GroupMember, list: &str) -> GroupInstance {
     let machine = &member.machine;
     // A set or pool replaces a Failed Machine by itself. If the autoscaler deleted it, the replacement would be
     // missing, too.
@@ -110,22 +110,22 @@ fn instance(member: &Member, list: &str) -> Instance {
         || machine.phase() == MachinePhase::Failed
         || is_chosen(machine, list);
     let state = match (goes, member.has_node()) {
-        (true, _) => State::Deleting,
-        (false, true) => State::Running,
-        (false, false) => State::Creating,
+        (true, _) => GroupInstanceState::Deleting,
+        (false, true) => GroupInstanceState::Running,
+        (false, false) => GroupInstanceState::Creating,
     };
-    let fault = (state == State::Creating).then(|| fault(machine)).flatten();
-    Instance { id: member.id(), state, fault }
+    let fault = (state == GroupInstanceState::Creating).then(|| fault(machine)).flatten();
+    GroupInstance { id: member.id(), state, fault }
 }
 
 /// Why a Machine is not made. A message that does not concern the instance is no fault: the driver is away, or asks to
 /// come later.
-fn fault(machine: &Machine) -> Option<Fault> {
+fn fault(machine: &Machine) -> Option<GroupFault> {
     let last = machine.status.as_ref()?.last_operation.as_ref()?;
     let failed = last.type_ == Some(MachineOperationType::Create)
         && last.state == Some(MachineState::Failed);
     let code = last.error_code.as_deref().filter(|_| failed)?;
-    (!is_passing(code)).then(|| Fault::of(code, last.description.as_ref()))
+    (!is_passing(code)).then(|| GroupFault::of(code, last.description.as_ref()))
 }
 
 fn is_passing(code: &str) -> bool {
@@ -134,7 +134,7 @@ fn is_passing(code: &str) -> bool {
 }
 
 /// Why a pool cannot have as many instances as it is to have.
-fn fault_of(pool: &MachinePool) -> Option<Fault> {
+fn fault_of(pool: &MachinePool) -> Option<GroupFault> {
     let grows = [OperationKind::CreatePool, OperationKind::UpdatePool];
     let retries = pool.status.as_ref()?.retries.iter();
     let mut failed = retries.filter(|retry| {
@@ -146,5 +146,5 @@ fn fault_of(pool: &MachinePool) -> Option<Fault> {
         grows && !is_passing(&retry.code) && exhausted == lacks_capacity
     });
     let retry = failed.next()?;
-    Some(Fault::of(&retry.code, retry.message.as_ref()))
+    Some(GroupFault::of(&retry.code, retry.message.as_ref()))
 }

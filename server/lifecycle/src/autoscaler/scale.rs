@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::chosen::{entries, is_chosen};
 use super::group::{Group, GroupId, Placeholder};
-use super::instance::{Member, lacking};
+use super::instance::{GroupMember, lacking};
 use crate::numbered;
 
 /// The write that a wish becomes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct ScaleChange {
     /// A merge patch of the group, conditional on the version that was seen.
     pub patch: Value,
     /// A message for people.
@@ -25,7 +25,7 @@ pub struct Change {
 
 /// Why nothing is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ScaleRefusal {
     /// There is no such group.
     NoGroup(String),
     /// The wish makes no sense, whatever the group.
@@ -34,7 +34,7 @@ pub enum Refusal {
     Impossible(String),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ScaleRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoGroup(id) => {
@@ -54,12 +54,12 @@ pub struct Named {
     /// The name, for people.
     pub name: String,
     /// The subject of the name.
-    pub what: What,
+    pub what: NamedNode,
 }
 
 /// The meaning of a Node here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum NamedNode {
     /// The Node of this Machine, by UID.
     Machine(String),
     /// A Machine that the pool lacks.
@@ -70,7 +70,7 @@ pub enum What {
     Unknown,
 }
 
-impl What {
+impl NamedNode {
     /// A Machine that the pool lacks, if the id says so and means `group`.
     pub fn missing(id: &str, group: &GroupId) -> Option<Self> {
         match Placeholder::read(id)? {
@@ -94,14 +94,16 @@ impl What {
 ///
 /// # Errors
 /// The group would exceed its maximum.
-pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<Change, Refusal> {
+pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<ScaleChange, ScaleRefusal> {
     let (from, limits) = (group.replicas(), known(group)?);
     if by <= 0 {
-        return Err(Refusal::Senseless(format!("a group grows by 1 or more, and not by {by}")));
+        return Err(ScaleRefusal::Senseless(format!(
+            "a group grows by 1 or more, and not by {by}"
+        )));
     }
     let to = from.saturating_add(by);
     if to > limits.max {
-        return Err(Refusal::Impossible(format!(
+        return Err(ScaleRefusal::Impossible(format!(
             "{} would have {to} Machines, and its maximum is {}",
             group.id(),
             limits.max
@@ -116,10 +118,10 @@ pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<Change, Refusa
 /// A Machine is not of this group, or too few would be left: then no Machine is deleted.
 pub fn delete(
     group: &Group,
-    members: &[Member],
+    members: &[GroupMember],
     nodes: &[Named],
     now: Timestamp,
-) -> Result<Option<Change>, Refusal> {
+) -> Result<Option<ScaleChange>, ScaleRefusal> {
     let limits = known(group)?;
     let list = group.annotation(TRIGGER_DELETION).unwrap_or_default();
     let by_uid: BTreeMap<_, _> =
@@ -131,10 +133,10 @@ pub fn delete(
     let (mut chosen, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for node in nodes {
         match &node.what {
-            What::Missing(at) if *at < lacks => drop(missing.insert(*at)),
+            NamedNode::Missing(at) if *at < lacks => drop(missing.insert(*at)),
             // The instance came meanwhile, or is not wanted any more.
-            What::Missing(_) | What::Gone => {}
-            What::Machine(uid) => {
+            NamedNode::Missing(_) | NamedNode::Gone => {}
+            NamedNode::Machine(uid) => {
                 let machine = by_uid.get(uid.as_str()).ok_or_else(|| stranger(group, node))?;
                 let goes = machine.is_deleting()
                     || machine.phase() == MachinePhase::Failed
@@ -143,7 +145,7 @@ pub fn delete(
                     chosen.insert(machine.name());
                 }
             }
-            What::Unknown => return Err(stranger(group, node)),
+            NamedNode::Unknown => return Err(stranger(group, node)),
         }
     }
     let fewer = i32::try_from(chosen.len() + missing.len()).unwrap_or(i32::MAX);
@@ -152,7 +154,7 @@ pub fn delete(
     }
     let (from, to) = (group.replicas(), group.replicas().saturating_sub(fewer));
     if to < limits.min.min(from) {
-        return Err(Refusal::Impossible(format!(
+        return Err(ScaleRefusal::Impossible(format!(
             "{} would have {to} Machines, and its minimum is {}",
             group.id(),
             limits.min
@@ -169,18 +171,18 @@ pub fn delete(
 /// So many are not without a Node.
 pub fn decrease(
     group: &Group,
-    members: &[Member],
+    members: &[GroupMember],
     by: i32,
     now: Timestamp,
-) -> Result<Change, Refusal> {
+) -> Result<ScaleChange, ScaleRefusal> {
     known(group)?;
     if by >= 0 {
         let why = format!("a target is lowered by a number below 0, and not by {by}");
-        return Err(Refusal::Senseless(why));
+        return Err(ScaleRefusal::Senseless(why));
     }
     let (from, to) = (group.replicas(), group.replicas().saturating_add(by));
     let list = group.annotation(TRIGGER_DELETION).unwrap_or_default();
-    let stays = |one: &&Member| !one.machine.is_deleting() && !is_chosen(&one.machine, list);
+    let stays = |one: &&GroupMember| !one.machine.is_deleting() && !is_chosen(&one.machine, list);
     let living: Vec<_> = members.iter().filter(stays).collect();
     let mut free: Vec<_> = living.iter().filter(|one| !one.has_node()).collect();
     // Machines without an instance are deleted first.
@@ -188,7 +190,7 @@ pub fn decrease(
     let surplus = i32::try_from(living.len()).unwrap_or(i32::MAX).saturating_sub(to).max(0);
     let surplus = usize::try_from(surplus).unwrap_or_default();
     if to < 0 || surplus > free.len() {
-        return Err(Refusal::Impossible(format!(
+        return Err(ScaleRefusal::Impossible(format!(
             "{} has {}, {} of them without a Node: its target of {from} cannot be lowered to {to}",
             group.id(),
             numbered(living.len(), "Machine"),
@@ -206,12 +208,12 @@ pub fn decrease(
     ))
 }
 
-fn known(group: &Group) -> Result<super::limits::Limits, Refusal> {
-    group.limits().ok_or_else(|| Refusal::NoGroup(group.id().to_string()))
+fn known(group: &Group) -> Result<super::limits::Limits, ScaleRefusal> {
+    group.limits().ok_or_else(|| ScaleRefusal::NoGroup(group.id().to_string()))
 }
 
-fn stranger(group: &Group, node: &Named) -> Refusal {
-    Refusal::Impossible(format!(
+fn stranger(group: &Group, node: &Named) -> ScaleRefusal {
+    ScaleRefusal::Impossible(format!(
         "{} is no Node of {}: none of those that were named is deleted",
         node.name,
         group.id()
@@ -234,7 +236,7 @@ fn names(chosen: &BTreeSet<&str>, missing: usize) -> String {
 /// The annotations by which a deployment or pool deletes these Machines, as Gardener's autoscaler writes them.
 fn marks(
     list: &str,
-    members: &[Member],
+    members: &[GroupMember],
     chosen: &BTreeSet<&str>,
     now: Timestamp,
 ) -> Map<String, Value> {
@@ -256,7 +258,7 @@ fn change(
     now: Timestamp,
     mut annotations: Map<String, Value>,
     note: String,
-) -> Change {
+) -> ScaleChange {
     annotations.insert(LAST_SCALING.to_owned(), format!("{now:.0} {note}").into());
     let patch = json!({
         "metadata": {
@@ -265,5 +267,5 @@ fn change(
         },
         "spec": { "replicas": replicas },
     });
-    Change { patch, note }
+    ScaleChange { patch, note }
 }

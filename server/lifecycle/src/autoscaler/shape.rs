@@ -25,7 +25,7 @@ const RESOURCES: [(&str, &str); 3] =
 
 /// The shape of a Node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shape {
+pub struct NodeShape {
     /// Resources by their names on Nodes.
     pub capacity: Map,
     /// Labels, including the template's.
@@ -36,7 +36,7 @@ pub struct Shape {
     pub taints: Vec<Taint>,
 }
 
-impl Shape {
+impl NodeShape {
     /// The shape from the class and the template; `None`: too little to place a pod.
     pub fn of(class: &MachineClass, template: &MachineSpec) -> Option<Self> {
         let node = class.spec.node_template.as_ref()?;
@@ -147,7 +147,7 @@ mod tests {
             "spec": { "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] }
         } }))
         .unwrap();
-        let node = json!(Shape::of(&class, &template).unwrap().node("n"));
+        let node = json!(NodeShape::of(&class, &template).unwrap().node("n"));
         let capacity = json!({
             "cpu": "4", "memory": "8Gi", "ephemeral-storage": "50Gi", "pods": "110",
             "nvidia.com/gpu": "2", "example.com/slots": "3"
@@ -170,15 +170,15 @@ mod tests {
         let capacities = [json!({}), json!({ "cpu": 4 }), json!({ "cpu": "x", "memory": "1Gi" })];
         for capacity in capacities {
             let given = json!({ "capacity": capacity });
-            assert_eq!(Shape::of(&class(&given), &template), None, "{capacity}");
+            assert_eq!(NodeShape::of(&class(&given), &template), None, "{capacity}");
         }
-        assert_eq!(Shape::of(&class(&Value::Null), &template), None);
+        assert_eq!(NodeShape::of(&class(&Value::Null), &template), None);
     }
 
     #[test]
     fn no_graphics_card_is_no_resource() {
         let given = json!({ "capacity": { "cpu": 1, "memory": "1Gi", "gpu": "0" } });
-        let shape = Shape::of(&class(&given), &MachineSpec::default()).unwrap();
+        let shape = NodeShape::of(&class(&given), &MachineSpec::default()).unwrap();
         assert!(!shape.capacity.contains_key(GPU));
     }
 }

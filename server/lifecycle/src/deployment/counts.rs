@@ -94,19 +94,19 @@ impl Fleet {
     }
 
     /// The current wishes of every set.
-    pub fn as_it_is(&self) -> Targets {
-        Targets { new: self.newest().wanted, old: self.old.iter().map(|set| set.wanted).collect() }
+    pub fn as_it_is(&self) -> SetSizes {
+        SetSizes { new: self.newest().wanted, old: self.old.iter().map(|set| set.wanted).collect() }
     }
 
     /// Machines that would be available now if the sets wanted `targets`.
-    pub fn available_with(&self, targets: &Targets) -> i32 {
+    pub fn available_with(&self, targets: &SetSizes) -> i32 {
         let old = self.old.iter().zip(&targets.old).map(|(set, wanted)| set.available_of(*wanted));
         old.fold(self.newest().available_of(targets.new), i32::saturating_add)
     }
 
     /// Lowers the old sets by `most` Machines at most: unavailable ones first, oldest set first, then available ones,
     /// of which `budget` may go.
-    pub(super) fn shrink_old(&self, targets: &mut Targets, most: i32, budget: i32) {
+    pub(super) fn shrink_old(&self, targets: &mut SetSizes, most: i32, budget: i32) {
         let (mut left, mut budget) = (most.max(0), budget.max(0));
         let mut of_each: Vec<_> = self.old.iter().zip(&mut targets.old).collect();
         for (set, wanted) in &mut of_each {
@@ -128,14 +128,14 @@ impl Fleet {
 
 /// The new replicas of every set of a [`Fleet`], in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Targets {
+pub struct SetSizes {
     /// The new set.
     pub new: i32,
     /// The others.
     pub old: Vec<i32>,
 }
 
-impl Targets {
+impl SetSizes {
     /// The sum.
     pub fn total(&self) -> i64 {
         self.old.iter().chain([&self.new]).copied().map(i64::from).sum()

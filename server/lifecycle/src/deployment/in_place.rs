@@ -17,7 +17,7 @@ use ostler_api::names::{annotation, label, node_condition, taint};
 use ostler_api::{Machine, MachineSet};
 use serde_json::{Value, json};
 
-use super::counts::{Counts, Fleet, Targets, narrow};
+use super::counts::{Counts, Fleet, SetSizes, narrow};
 use super::fenceposts;
 use super::invariants::inv_12_enough_stay_available;
 use super::pass::Pass;
@@ -114,7 +114,7 @@ pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
 
 /// The old sets without `most` dispensable Machines; the `busy` Machines of each set stay in any case, since they are
 /// on their way to the new set.
-pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> Targets {
+pub fn let_go(fleet: &Fleet, mut targets: SetSizes, most: i32, busy: &[i32]) -> SetSizes {
     let before = targets.clone();
     let old = targets.old.iter().zip(&fleet.old).zip(busy).map(|((wanted, counts), busy)| {
         let idle = (wanted - busy).max(0);
@@ -136,7 +136,7 @@ pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> T
 
 /// Takes back what would leave too few available while Nodes are updated, which do not go first: until that ends, there
 /// are more Machines than are wanted.
-pub fn spare_available(fleet: &Fleet, targets: &mut Targets) {
+pub fn spare_available(fleet: &Fleet, targets: &mut SetSizes) {
     let now = fleet.as_it_is();
     let promised = fleet.min_available().min(fleet.available_with(&now));
     let newest = (fleet.newest(), now.new, &mut targets.new);
@@ -266,7 +266,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The numbers of the sets follow their Machines; missing Machines are created in the new set.
-    fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Targets {
+    fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> SetSizes {
         let chosen = self.marks.due(&self.snapshot.deployment);
         let living = |view: &SetView| {
             let stays = |one: &&MachineView| {
@@ -365,7 +365,7 @@ impl<'a> Pass<'a> {
 
     /// The rollout after a hand-over is complete: the old set has its final replicas, which do not count the Machines
     /// protected by the hand-over. The set would wait for these Machines, and the Machines for the replicas of the set.
-    fn end_needless_hand_overs(&mut self, targets: &Targets) {
+    fn end_needless_hand_overs(&mut self, targets: &SetSizes) {
         for (wanted, set) in targets.old.iter().zip(self.old_views()) {
             let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
             let is_last =

@@ -1,11 +1,11 @@
 //! RollingUpdate: the new set grows into the surge, and the old sets shrink by the available Machines above the
 //! minimum.
 
-use super::counts::{Fleet, Targets, narrow};
+use super::counts::{Fleet, SetSizes, narrow};
 use super::invariants::{inv_11_no_more_than_replicas_and_surge, inv_12_enough_stay_available};
 
 /// One step of a rollout. Repeated, it ends with all Machines in the new set.
-pub fn roll(fleet: &Fleet) -> Targets {
+pub fn roll(fleet: &Fleet) -> SetSizes {
     let mut targets = fleet.as_it_is();
     targets.new = grow(fleet);
     let new = fleet.newest();
@@ -36,10 +36,10 @@ fn grow(fleet: &Fleet) -> i32 {
 
 /// Recreate: the new set gets its Machines only when no other Machine is left. `others_exist`: Machines of old sets, by
 /// the sets' status.
-pub fn recreate(fleet: &Fleet, others_exist: bool) -> Targets {
+pub fn recreate(fleet: &Fleet, others_exist: bool) -> SetSizes {
     let waits = others_exist || fleet.old.iter().any(|set| set.present() > 0);
     let new = fleet.newest().wanted;
-    Targets {
+    SetSizes {
         new: if waits { new.min(fleet.replicas) } else { fleet.replicas },
         old: vec![0; fleet.old.len()],
     }

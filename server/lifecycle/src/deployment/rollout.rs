@@ -4,7 +4,7 @@ use ostler_api::machine_deployment::{MachineDeploymentConditionType as Type, Str
 use ostler_api::names::{annotation, label};
 
 use super::conditions::{self, find, reason};
-use super::counts::{Counts, Fleet, Targets};
+use super::counts::{Counts, Fleet, SetSizes};
 use super::nodes::{self, MARK, Wanted};
 use super::pass::Pass;
 use super::scaling::{self, Growth};
@@ -31,7 +31,7 @@ impl Pass<'_> {
         fleet
     }
 
-    fn apply(&mut self, fleet: &Fleet, targets: &Targets) {
+    fn apply(&mut self, fleet: &Fleet, targets: &SetSizes) {
         let new = self.new;
         let mut old = targets.old.iter();
         for (index, set) in self.sets.iter_mut().enumerate() {
@@ -113,7 +113,7 @@ impl Pass<'_> {
         self.write(&fleet, &targets, false);
     }
 
-    pub(super) fn write(&mut self, fleet: &Fleet, targets: &Targets, taints: bool) {
+    pub(super) fn write(&mut self, fleet: &Fleet, targets: &SetSizes, taints: bool) {
         self.show_on_nodes(fleet, taints);
         self.apply(fleet, targets);
         let waits = !taints && fleet.old.iter().any(|set| set.present() > 0);

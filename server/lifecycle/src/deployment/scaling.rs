@@ -1,6 +1,6 @@
 //! The user, or an autoscaler, changed `spec.replicas`: who gets more Machines, and who fewer.
 
-use super::counts::{Counts, Fleet, Targets, narrow};
+use super::counts::{Counts, Fleet, SetSizes, narrow};
 use super::invariants::inv_12_enough_stay_available;
 
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
@@ -29,7 +29,7 @@ pub enum Growth {
 }
 
 /// Scales the sets to `fleet.replicas`.
-pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
+pub fn scale(fleet: &Fleet, growth: Growth) -> SetSizes {
     let mut targets = fleet.as_it_is();
     let active: Vec<Place> = places(fleet).filter(|place| place.of(fleet).is_active()).collect();
     match active.as_slice() {
@@ -69,7 +69,7 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
 
 /// Sets with chosen Machines lose these Machines without replacement. A set with surplus Machines was lowered for them
 /// before.
-fn release_chosen(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
+fn release_chosen(fleet: &Fleet, active: &[Place], targets: &mut SetSizes) {
     for place in active {
         let (set, wanted) = (place.of(fleet), targets.at(*place));
         let surplus = (set.living - set.wanted).max(0);
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-impl Targets {
+impl SetSizes {
     fn at(&mut self, place: Place) -> &mut i32 {
         match place {
             Place::Old(index) => match self.old.get_mut(index) {
@@ -125,7 +125,7 @@ fn is_saturated(fleet: &Fleet) -> bool {
         && new.available == fleet.replicas
 }
 
-fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
+fn grow(fleet: &Fleet, targets: &mut SetSizes, room: i32) {
     let wanted = targets.at(Place::newest(fleet));
     // Above the replicas the rollout would only take it back.
     *wanted = (*wanted + room).min(fleet.replicas.max(*wanted));
@@ -133,7 +133,7 @@ fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
 
 /// Every active set shrinks in proportion, the largest first and the older of two; the rest from rounding goes to the
 /// first able set.
-fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
+fn share(fleet: &Fleet, active: &[Place], targets: &mut SetSizes) {
     let total: i64 = active.iter().map(|place| i64::from(place.of(fleet).wanted)).sum();
     let goal = fleet.ceiling();
     let mut left = targets.total() - goal;
@@ -163,7 +163,7 @@ fn proportion(wanted: i32, goal: i64, basis: i64) -> i32 {
 
 /// Moves shares from Machines that are not available to Machines that are, as long as fewer would be available than
 /// the deployment promises.
-fn keep_available(fleet: &Fleet, targets: &mut Targets) {
+fn keep_available(fleet: &Fleet, targets: &mut SetSizes) {
     let promised = fleet.min_available().min(fleet.available_with(&fleet.as_it_is()));
     for gains in places(fleet).collect::<Vec<_>>().into_iter().rev() {
         for gives in places(fleet).filter(|gives| *gives != gains) {
@@ -183,7 +183,7 @@ fn keep_available(fleet: &Fleet, targets: &mut Targets) {
 }
 
 /// Takes `cut` Machines: unavailable ones of the oldest set first, then available ones, the new set last.
-fn shrink(fleet: &Fleet, targets: &mut Targets, cut: i32) {
+fn shrink(fleet: &Fleet, targets: &mut SetSizes, cut: i32) {
     let before = targets.total();
     fleet.shrink_old(targets, cut, cut);
     let left = narrow(i64::from(cut) - (before - targets.total()));

@@ -7,7 +7,7 @@ use ostler_api::{MachineDeployment, MachineSet};
 
 use super::fenceposts;
 use super::snapshot::SetView;
-use crate::{copies, selector};
+use crate::{class_rules, copies, selector};
 
 /// Every broken rule, for people; while there is one, nothing is changed. An empty selector is not listed: it has
 /// its own event.
@@ -25,12 +25,7 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     ];
     let given = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
     found.extend(given.filter(|it| it.1 < 0).map(|(name, number)| negative(name, number)));
-    let class = &spec.template.spec.class;
-    for (name, _) in
-        [("kind", &class.kind), ("name", &class.name)].iter().filter(|it| it.1.is_empty())
-    {
-        found.push(format!("spec.template.spec.class.{name} is missing"));
-    }
+    found.extend(class_rules::unnamed(&spec.template.spec.class));
     found.extend(copies::refused(&deployment.metadata, &spec.template.spec));
     check_strategy(deployment, &mut found);
     match &spec.selector {

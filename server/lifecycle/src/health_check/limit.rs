@@ -1,7 +1,8 @@
 //! How many Machines may be unhealthy before none is replaced: then something else is broken than they.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachineHealthCheck;
+
+use crate::share::share;
 
 /// The Machines of a check in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,11 +66,7 @@ pub(super) fn bounds(check: &MachineHealthCheck, expected: usize) -> Option<(usi
     }
     let most = match spec.most_unhealthy() {
         None => expected,
-        Some(IntOrString::Int(number)) => usize::try_from(*number).ok()?,
-        Some(IntOrString::String(text)) => match text.strip_suffix('%') {
-            Some(percent) => percent.parse::<usize>().ok()?.checked_mul(expected)? / 100,
-            None => text.parse().ok()?,
-        },
+        Some(most) => share(most, expected, false)?,
     };
     Some((0, most))
 }

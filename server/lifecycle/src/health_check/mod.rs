@@ -18,7 +18,7 @@ mod writes;
 
 pub use mark::holds;
 pub use scope::{Exempt, exempt, selects};
-pub use verdict::{Verdict, verdict};
+pub use verdict::{HealthVerdict, verdict};
 pub use writes::{CheckReport, plan};
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use ostler_api::{
 
 /// A Machine that a check looks at.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct CheckTarget {
     /// The Machine.
     pub machine: Arc<Machine>,
     /// Its Node.
@@ -61,7 +61,7 @@ pub struct Snapshot {
     /// The check; `None`: it is gone.
     pub check: Option<Arc<MachineHealthCheck>>,
     /// The selected Machines, by name.
-    pub targets: Vec<Target>,
+    pub targets: Vec<CheckTarget>,
     /// Machines with a mark of the check that are no longer selected.
     pub left: Vec<Arc<Machine>>,
 }
@@ -83,8 +83,8 @@ pub struct Decision {
 
 /// A Machine with its verdict.
 struct Judged<'a> {
-    target: &'a Target,
-    verdict: Verdict,
+    target: &'a CheckTarget,
+    verdict: HealthVerdict,
     /// The mark from this check.
     mark: Option<UnhealthyMark>,
 }
@@ -95,16 +95,18 @@ impl Judged<'_> {
         let machine = &self.target.machine;
         let runs = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available);
         match self.verdict {
-            Verdict::Healthy => !machine.is_deleting(),
-            Verdict::Unknown { .. } => runs && !machine.is_deleting(),
-            Verdict::Pending { .. } | Verdict::Failed | Verdict::Unhealthy(_) => false,
+            HealthVerdict::Healthy => !machine.is_deleting(),
+            HealthVerdict::Unknown { .. } => runs && !machine.is_deleting(),
+            HealthVerdict::Pending { .. } | HealthVerdict::Failed | HealthVerdict::Unhealthy(_) => {
+                false
+            }
         }
     }
 
     /// Whether it is unhealthy, is not on its way out, and is not given up.
     fn is_due(&self) -> bool {
         let machine = &self.target.machine;
-        matches!(self.verdict, Verdict::Unhealthy(_))
+        matches!(self.verdict, HealthVerdict::Unhealthy(_))
             && !scope::is_leaving(machine)
             && machine.phase() != MachinePhase::Failed
     }
@@ -132,7 +134,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     let broken = valid::broken(check);
     let gate = limit::gate(check, counts, !broken.is_empty());
     // Machines in an unknown state may be unhealthy as well: then nothing new begins.
-    let known = |it: &&Judged<'_>| it.is_healthy() && it.verdict == Verdict::Healthy;
+    let known = |it: &&Judged<'_>| it.is_healthy() && it.verdict == HealthVerdict::Healthy;
     let certain = limit::Counts { healthy: judged.iter().filter(known).count(), ..counts };
     let begins = limit::gate(check, certain, !broken.is_empty()).is_open();
     for one in &judged {
@@ -174,8 +176,8 @@ fn mark_or_not(plan: &mut Decision, one: &Judged<'_>, open: bool, begins: bool) 
     }
     match (&one.verdict, &one.mark) {
         // Later knowledge decides; until then nothing fails by the mark either.
-        (Verdict::Unknown { .. }, _) => {}
-        (Verdict::Unhealthy(found), mark) => {
+        (HealthVerdict::Unknown { .. }, _) => {}
+        (HealthVerdict::Unhealthy(found), mark) => {
             let of_another = machine.unhealthy_mark().is_some() && mark.is_none();
             let same = mark.as_ref().is_some_and(|mark| mark::says_the_same(mark, found));
             if one.is_due() && open && begins && one.has_owner() && !of_another && !same {

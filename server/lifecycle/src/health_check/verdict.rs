@@ -12,7 +12,7 @@ use ostler_api::{
 };
 
 use super::{
-    Target,
+    CheckTarget,
     mark::{holds, own_node, own_nodes},
 };
 use crate::{
@@ -26,7 +26,7 @@ const STARTUP: Duration = Duration::from_mins(10);
 
 /// A check's verdict on a Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HealthVerdict {
     /// The Machine is healthy.
     Healthy,
     /// The Machine is not healthy, and has time left.
@@ -45,7 +45,7 @@ pub enum Verdict {
     Unhealthy(UnhealthyMark),
 }
 
-impl Verdict {
+impl HealthVerdict {
     /// When the verdict may change without an event.
     pub(super) const fn until(&self) -> Option<Timestamp> {
         match self {
@@ -56,15 +56,15 @@ impl Verdict {
 }
 
 /// Judges a Machine.
-pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> Verdict {
+pub fn verdict(check: &MachineHealthCheck, target: &CheckTarget, now: Timestamp) -> HealthVerdict {
     let machine = target.machine.as_ref();
     if machine.phase() == MachinePhase::Failed {
         return of_failed(check, machine, target);
     }
     match &target.cluster {
         // There is no Node that could say anything.
-        TargetView::None => return Verdict::Healthy,
-        TargetView::Lacking { .. } => return Verdict::Unknown { until: None },
+        TargetView::None => return HealthVerdict::Healthy,
+        TargetView::Lacking { .. } => return HealthVerdict::Unknown { until: None },
         TargetView::Watched => {}
     }
     // Another controller updates the Node in place, and reports the result.
@@ -75,44 +75,46 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
     }
     let settles = target.api.settles_at(now);
     if target.api.down_since.is_some() || settles.is_some() {
-        return Verdict::Unknown { until: settles };
+        return HealthVerdict::Unknown { until: settles };
     }
     match own_node(machine, &target.node, target.ids) {
-        Observed::Unknown => Verdict::Unknown { until: None },
-        _ if is_updated => Verdict::Pending { until: None },
+        Observed::Unknown => HealthVerdict::Unknown { until: None },
+        _ if is_updated => HealthVerdict::Pending { until: None },
         Observed::Absent if has_joined(machine) => {
             unhealthy(check, UnhealthyReason::NodeDeleted, None, now, "its node is gone".to_owned())
         }
         Observed::Absent => without_node(check, machine, &target.api, now),
         // The Machine is deleted because its Node is.
         Observed::Known(node) if node.metadata.deletion_timestamp.is_some() => {
-            Verdict::Pending { until: None }
+            HealthVerdict::Pending { until: None }
         }
         Observed::Known(_) => own_nodes(machine, &target.node, target.ids)
             .into_iter()
             .map(|node| by_conditions(check, node, &target.api, now))
             .min_by_key(badness)
-            .unwrap_or(Verdict::Healthy),
+            .unwrap_or(HealthVerdict::Healthy),
     }
 }
 
 /// A Machine that failed for this check stays unhealthy while the check's finding is true.
-fn of_failed(check: &MachineHealthCheck, machine: &Machine, target: &Target) -> Verdict {
+fn of_failed(check: &MachineHealthCheck, machine: &Machine, target: &CheckTarget) -> HealthVerdict {
     match machine.unhealthy_mark().filter(|mark| mark.check == check.name()) {
-        Some(mark) if holds(&mark, machine, &target.node, target.ids) => Verdict::Unhealthy(mark),
-        Some(_) if own_node(machine, &target.node, target.ids) == Observed::Unknown => {
-            Verdict::Unknown { until: None }
+        Some(mark) if holds(&mark, machine, &target.node, target.ids) => {
+            HealthVerdict::Unhealthy(mark)
         }
-        Some(_) | None => Verdict::Failed,
+        Some(_) if own_node(machine, &target.node, target.ids) == Observed::Unknown => {
+            HealthVerdict::Unknown { until: None }
+        }
+        Some(_) | None => HealthVerdict::Failed,
     }
 }
 
 /// Of several Nodes of its instance, a Machine is as healthy as the best.
-const fn badness(verdict: &Verdict) -> u8 {
+const fn badness(verdict: &HealthVerdict) -> u8 {
     match verdict {
-        Verdict::Healthy => 0,
-        Verdict::Pending { .. } | Verdict::Unknown { .. } => 1,
-        Verdict::Unhealthy(_) | Verdict::Failed => 2,
+        HealthVerdict::Healthy => 0,
+        HealthVerdict::Pending { .. } | HealthVerdict::Unknown { .. } => 1,
+        HealthVerdict::Unhealthy(_) | HealthVerdict::Failed => 2,
     }
 }
 
@@ -128,15 +130,15 @@ fn without_node(
     machine: &Machine,
     api: &ApiView,
     now: Timestamp,
-) -> Verdict {
+) -> HealthVerdict {
     let limit = startup_timeout(check).unwrap_or(STARTUP);
     let born = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let Some(since) = born.max(instance_since(machine)).filter(|_| !limit.is_zero()) else {
-        return Verdict::Pending { until: None };
+        return HealthVerdict::Pending { until: None };
     };
     let end = after(after(since, limit), api.lost_to_new(since, now));
     if now < end {
-        return Verdict::Pending { until: Some(end) };
+        return HealthVerdict::Pending { until: Some(end) };
     }
     let text = format!("no node has joined for {}", words(limit));
     unhealthy(check, UnhealthyReason::NodeStartupTimeout, None, end, text)
@@ -155,7 +157,7 @@ fn by_conditions(
     node: &Node,
     api: &ApiView,
     now: Timestamp,
-) -> Verdict {
+) -> HealthVerdict {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ends = conditions.flat_map(|found| {
         let rules = check.spec.node_rules();
@@ -167,10 +169,10 @@ fn by_conditions(
         })
     });
     let Some((end, rule, limit)) = ends.min_by_key(|(end, ..)| *end) else {
-        return Verdict::Healthy;
+        return HealthVerdict::Healthy;
     };
     if now < end {
-        return Verdict::Pending { until: Some(end) };
+        return HealthVerdict::Pending { until: Some(end) };
     }
     let is = NodeConditionIs { type_: rule.type_.to_owned(), status: rule.status.to_owned() };
     let text = format!("{} of its node has been {} for {}", is.type_, is.status, words(limit));
@@ -183,9 +185,15 @@ fn unhealthy(
     condition: Option<NodeConditionIs>,
     since: Timestamp,
     message: String,
-) -> Verdict {
+) -> HealthVerdict {
     let check = check.name().to_owned();
-    Verdict::Unhealthy(UnhealthyMark { check, reason, condition, since: Time(since), message })
+    HealthVerdict::Unhealthy(UnhealthyMark {
+        check,
+        reason,
+        condition,
+        since: Time(since),
+        message,
+    })
 }
 
 /// `None`: it cannot be read.

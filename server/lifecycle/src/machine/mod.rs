@@ -102,7 +102,7 @@ pub use absence::is_proof as absence_is_proof;
 pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use own_instance::{has_own_instance, holder};
-pub use phase::{Life, lifecycle_phase};
+pub use phase::{MachineLife, lifecycle_phase};
 pub use pooled::asks_for_group;
 
 use std::ops::ControlFlow;

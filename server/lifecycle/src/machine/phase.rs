@@ -4,7 +4,7 @@ use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus};
 
 /// Whether the end of a Machine was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum MachineLife {
     /// The Machine was not deleted.
     Lives,
     /// The Machine was deleted; parts are left.
@@ -18,14 +18,14 @@ pub enum Life {
 /// `node_ready`: there is a Node with the provider id of the Machine, and its condition Ready is True.
 pub fn lifecycle_phase(
     status: &MachineStatus,
-    life: Life,
+    life: MachineLife,
     has_provider_id: bool,
     node_ready: bool,
 ) -> LifecyclePhase {
     match life {
-        Life::Gone => return LifecyclePhase::Deleted,
-        Life::Deleting => return LifecyclePhase::Deleting,
-        Life::Lives => {}
+        MachineLife::Gone => return LifecyclePhase::Deleted,
+        MachineLife::Deleting => return LifecyclePhase::Deleting,
+        MachineLife::Lives => {}
     }
     let is_provisioned = has_provider_id && status.infrastructure_ready == Some(true);
     if has_failed(status) {
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_machine_is_pending_until_its_data_are_there_and_a_driver_is_asked() {
-        let word = |status: &MachineStatus| lifecycle_phase(status, Life::Lives, false, false);
+        let word =
+            |status: &MachineStatus| lifecycle_phase(status, MachineLife::Lives, false, false);
         assert_eq!(word(&MachineStatus::default()), LifecyclePhase::Pending);
         let waits = MachineStatus { bootstrap_ready: Some(false), ..asked() };
         assert_eq!(word(&waits), LifecyclePhase::Pending);
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn provisioned_needs_ready_infrastructure_and_a_provider_id() {
         let ready = MachineStatus { infrastructure_ready: Some(true), ..asked() };
-        let word = |id| lifecycle_phase(&ready, Life::Lives, id, false);
+        let word = |id| lifecycle_phase(&ready, MachineLife::Lives, id, false);
         assert_eq!(word(true), LifecyclePhase::Provisioned);
         assert_eq!(word(false), LifecyclePhase::Provisioning);
     }
@@ -108,15 +109,19 @@ mod tests {
     #[test]
     fn running_needs_a_ready_node_with_the_provider_id_and_lasts_while_it_is_unhealthy() {
         let ready = MachineStatus { infrastructure_ready: Some(true), ..asked() };
-        let word = |id, node| lifecycle_phase(&ready, Life::Lives, id, node);
+        let word = |id, node| lifecycle_phase(&ready, MachineLife::Lives, id, node);
         assert_eq!(word(true, true), LifecyclePhase::Running);
         assert_eq!(word(true, false), LifecyclePhase::Provisioned);
         let fails = MachineStatus { infrastructure_ready: Some(false), ..asked() };
-        for word in [&fails, &asked()].map(|it| lifecycle_phase(it, Life::Lives, true, true)) {
+        for word in [&fails, &asked()].map(|it| lifecycle_phase(it, MachineLife::Lives, true, true))
+        {
             assert_eq!(word, LifecyclePhase::Provisioning, "its instance is not initialized");
         }
         let unknown = status(MachinePhase::Unknown);
-        assert_eq!(lifecycle_phase(&unknown, Life::Lives, true, false), LifecyclePhase::Running);
+        assert_eq!(
+            lifecycle_phase(&unknown, MachineLife::Lives, true, false),
+            LifecyclePhase::Running
+        );
     }
 
     #[test]
@@ -127,9 +132,9 @@ mod tests {
             MachineStatus { failure_message: Some("lost".to_owned()), ..asked() },
         ] {
             let word = |life| lifecycle_phase(&failed, life, true, true);
-            assert_eq!(word(Life::Lives), LifecyclePhase::Failed);
-            assert_eq!(word(Life::Deleting), LifecyclePhase::Deleting);
-            assert_eq!(word(Life::Gone), LifecyclePhase::Deleted);
+            assert_eq!(word(MachineLife::Lives), LifecyclePhase::Failed);
+            assert_eq!(word(MachineLife::Deleting), LifecyclePhase::Deleting);
+            assert_eq!(word(MachineLife::Gone), LifecyclePhase::Deleted);
         }
     }
 }

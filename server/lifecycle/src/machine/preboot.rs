@@ -12,7 +12,7 @@ use super::{
     bootstrapping::{self, BootstrapState},
     conditions, health,
     pass::Pass,
-    phase::{Life, lifecycle_phase},
+    phase::{MachineLife, lifecycle_phase},
 };
 use crate::{bootstrap::ConfigView, snapshot::Snapshot};
 
@@ -22,9 +22,9 @@ pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     let has_provider_id = pass.provider_id().is_some();
     let node_ready = pass.nodes().into_iter().any(|node| is_ready(pass, node));
     let life = match (gone, pass.machine.is_deleting()) {
-        (true, _) => Life::Gone,
-        (false, true) => Life::Deleting,
-        (false, false) => Life::Lives,
+        (true, _) => MachineLife::Gone,
+        (false, true) => MachineLife::Deleting,
+        (false, false) => MachineLife::Lives,
     };
     let copied = pass.effects.patch.bootstrap.is_some();
     derive_bootstrap(&mut pass.status, pass.snap, copied);
@@ -63,7 +63,7 @@ fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot, copied: bool) {
     }));
 }
 
-fn derive_infrastructure(status: &mut MachineStatus, life: Life, has_provider_id: bool) {
+fn derive_infrastructure(status: &mut MachineStatus, life: MachineLife, has_provider_id: bool) {
     let was_ready = status.infrastructure_ready == Some(true);
     let phase = infrastructure_phase(status, life, has_provider_id, was_ready);
     let ready = phase == InfrastructurePhase::Ready
@@ -74,24 +74,26 @@ fn derive_infrastructure(status: &mut MachineStatus, life: Life, has_provider_id
 
 fn infrastructure_phase(
     status: &MachineStatus,
-    life: Life,
+    life: MachineLife,
     has_provider_id: bool,
     was_ready: bool,
 ) -> InfrastructurePhase {
     let instance_gone =
         conditions::held_since(status, &MachineConditionType::InstanceDeleted).is_some();
     match (life, status.machine_phase()) {
-        (Life::Gone, _) => InfrastructurePhase::Deleted,
-        (Life::Deleting, _) | (_, MachinePhase::Terminating) if instance_gone => {
+        (MachineLife::Gone, _) => InfrastructurePhase::Deleted,
+        (MachineLife::Deleting, _) | (_, MachinePhase::Terminating) if instance_gone => {
             InfrastructurePhase::Deleted
         }
-        (Life::Deleting, _) | (_, MachinePhase::Terminating) => InfrastructurePhase::Deleting,
-        (Life::Lives, MachinePhase::Failed) if was_ready => InfrastructurePhase::Ready,
-        (Life::Lives, MachinePhase::Failed | MachinePhase::CrashLoopBackOff) => {
+        (MachineLife::Deleting, _) | (_, MachinePhase::Terminating) => {
+            InfrastructurePhase::Deleting
+        }
+        (MachineLife::Lives, MachinePhase::Failed) if was_ready => InfrastructurePhase::Ready,
+        (MachineLife::Lives, MachinePhase::Failed | MachinePhase::CrashLoopBackOff) => {
             InfrastructurePhase::Failing
         }
         (
-            Life::Lives,
+            MachineLife::Lives,
             MachinePhase::Pending
             | MachinePhase::Running
             | MachinePhase::Unknown
@@ -100,13 +102,13 @@ fn infrastructure_phase(
             | MachinePhase::InPlaceUpdateSuccessful
             | MachinePhase::InPlaceUpdateFailed,
         ) if has_provider_id && !is_being_made(status) => InfrastructurePhase::Ready,
-        (Life::Lives, _) if status.step == Some(MachineStep::InitializeInstance) => {
+        (MachineLife::Lives, _) if status.step == Some(MachineStep::InitializeInstance) => {
             InfrastructurePhase::Initializing
         }
-        (Life::Lives, _) if has_provider_id || status.creation_started_at.is_some() => {
+        (MachineLife::Lives, _) if has_provider_id || status.creation_started_at.is_some() => {
             InfrastructurePhase::Creating
         }
-        (Life::Lives, _) => InfrastructurePhase::Pending,
+        (MachineLife::Lives, _) => InfrastructurePhase::Pending,
     }
 }
 
@@ -160,7 +162,7 @@ mod tests {
         phase: MachinePhase,
         step: Option<MachineStep>,
         before: Option<bool>,
-        life: Life,
+        life: MachineLife,
     ) -> (InfrastructurePhase, bool) {
         let mut status = MachineStatus {
             current_status: Some(CurrentStatus { phase: Some(phase), ..CurrentStatus::default() }),
@@ -178,41 +180,47 @@ mod tests {
         use MachinePhase as Phase;
         use MachineStep as Step;
         let table = [
-            (Phase::New, Some(Step::CreateInstance), None, Life::Lives, (Word::Creating, false)),
+            (
+                Phase::New,
+                Some(Step::CreateInstance),
+                None,
+                MachineLife::Lives,
+                (Word::Creating, false),
+            ),
             (
                 Phase::New,
                 Some(Step::InitializeInstance),
                 None,
-                Life::Lives,
+                MachineLife::Lives,
                 (Word::Initializing, false),
             ),
             (
                 Phase::CrashLoopBackOff,
                 Some(Step::InitializeInstance),
                 None,
-                Life::Lives,
+                MachineLife::Lives,
                 (Word::Failing, false),
             ),
-            (Phase::Pending, Some(Step::JoinNode), None, Life::Lives, (Word::Ready, true)),
-            (Phase::Available, None, None, Life::Lives, (Word::Ready, true)),
-            (Phase::Unknown, None, Some(true), Life::Lives, (Word::Ready, true)),
-            (Phase::Failed, None, Some(true), Life::Lives, (Word::Ready, true)),
-            (Phase::Failed, None, None, Life::Lives, (Word::Failing, false)),
+            (Phase::Pending, Some(Step::JoinNode), None, MachineLife::Lives, (Word::Ready, true)),
+            (Phase::Available, None, None, MachineLife::Lives, (Word::Ready, true)),
+            (Phase::Unknown, None, Some(true), MachineLife::Lives, (Word::Ready, true)),
+            (Phase::Failed, None, Some(true), MachineLife::Lives, (Word::Ready, true)),
+            (Phase::Failed, None, None, MachineLife::Lives, (Word::Failing, false)),
             (
                 Phase::Pending,
                 Some(Step::CreateInstance),
                 Some(true),
-                Life::Lives,
+                MachineLife::Lives,
                 (Word::Creating, false),
             ),
             (
                 Phase::Terminating,
                 Some(Step::DrainNode),
                 Some(true),
-                Life::Deleting,
+                MachineLife::Deleting,
                 (Word::Deleting, true),
             ),
-            (Phase::Terminating, None, Some(true), Life::Gone, (Word::Deleted, false)),
+            (Phase::Terminating, None, Some(true), MachineLife::Gone, (Word::Deleted, false)),
         ];
         for (phase, step, before, life, expected) in table {
             let row = format!("{phase} at {step:?} {life:?}");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Kind, Mode, ReportOnly, Rules};
+use super::{Mode, OrphanKind, ReportOnly, Rules};
 
 /// Why an orphan is only reported. The text ends a sentence about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ impl fmt::Display for ReportReason {
 /// Why an orphan of this kind is only reported; `None`: it is deleted. `by_name`: its driver reads no
 /// tags.
 pub fn kept(
-    kind: Kind,
+    kind: OrphanKind,
     rules: &Rules,
     hold: Option<&ReportOnly>,
     by_name: bool,
@@ -49,9 +49,9 @@ pub fn kept(
     let reasons = [
         (hold.is_some(), ReportReason::Held),
         (rules.mode == Mode::Report, ReportReason::Mode),
-        (kind == Kind::Previous, ReportReason::PreviousId),
+        (kind == OrphanKind::Previous, ReportReason::PreviousId),
         (by_name, ReportReason::IdentityByName),
-        (kind == Kind::Untagged && !rules.delete_untagged, ReportReason::Untagged),
+        (kind == OrphanKind::Untagged && !rules.delete_untagged, ReportReason::Untagged),
     ];
     reasons.into_iter().find_map(|(holds, kept)| holds.then_some(kept))
 }
@@ -72,14 +72,14 @@ mod tests {
         let flag = Rules { delete_untagged: true, ..USUAL };
         let report = Rules { mode: Mode::Report, ..flag };
         for (kind, rules, by_name, expected) in [
-            (Kind::Ours, USUAL, false, None),
-            (Kind::Ours, USUAL, true, Some(ReportReason::IdentityByName)),
-            (Kind::Ours, report, false, Some(ReportReason::Mode)),
-            (Kind::Previous, flag, false, Some(ReportReason::PreviousId)),
-            (Kind::Untagged, USUAL, false, Some(ReportReason::Untagged)),
-            (Kind::Untagged, flag, false, None),
-            (Kind::Untagged, flag, true, Some(ReportReason::IdentityByName)),
-            (Kind::Untagged, report, false, Some(ReportReason::Mode)),
+            (OrphanKind::Ours, USUAL, false, None),
+            (OrphanKind::Ours, USUAL, true, Some(ReportReason::IdentityByName)),
+            (OrphanKind::Ours, report, false, Some(ReportReason::Mode)),
+            (OrphanKind::Previous, flag, false, Some(ReportReason::PreviousId)),
+            (OrphanKind::Untagged, USUAL, false, Some(ReportReason::Untagged)),
+            (OrphanKind::Untagged, flag, false, None),
+            (OrphanKind::Untagged, flag, true, Some(ReportReason::IdentityByName)),
+            (OrphanKind::Untagged, report, false, Some(ReportReason::Mode)),
         ] {
             assert_eq!(kept(kind, &rules, None, by_name), expected, "{kind:?} {by_name}");
             let hold = ReportOnly { since: String::new(), reason: String::new() };

@@ -8,7 +8,7 @@ use ostler_api::Uid;
 
 /// Where an instance comes from, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Kind {
+pub enum OrphanKind {
     /// The instance has the tags of this cluster.
     #[default]
     Ours,
@@ -21,7 +21,7 @@ pub enum Kind {
 
 /// The identity of an instance from scan to scan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Identity {
+pub enum OrphanIdentity {
     /// The UID in its tags. Several instances with the same UID are one orphan.
     Uid(Uid),
     /// The provider id, since the tags name no UID.
@@ -30,24 +30,24 @@ pub enum Identity {
 
 impl Listed {
     /// The origin of the instance.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> OrphanKind {
         match (self.machine_uid.is_empty(), self.cluster_id.is_empty()) {
-            (_, false) => Kind::Previous,
-            (false, true) => Kind::Ours,
-            (true, true) => Kind::Untagged,
+            (_, false) => OrphanKind::Previous,
+            (false, true) => OrphanKind::Ours,
+            (true, true) => OrphanKind::Untagged,
         }
     }
 
     /// The identity under which the watchlist remembers the instance.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> OrphanIdentity {
         if self.machine_uid.is_empty() {
-            return Identity::Instance(self.provider_id.clone());
+            return OrphanIdentity::Instance(self.provider_id.clone());
         }
-        Identity::Uid(self.machine_uid.clone())
+        OrphanIdentity::Uid(self.machine_uid.clone())
     }
 }
 
-impl Identity {
+impl OrphanIdentity {
     /// The target UID of operations on the instance. An instance without a UID gets a constant UID that no Machine has.
     pub fn target_uid(&self, provider: &ProviderName) -> Uid {
         match self {

@@ -22,7 +22,7 @@ use ostler_api::{Machine, MachinePool, driver::ErrorCode, machine::MachinePhase}
 
 pub use fate::{ReportReason, kept};
 pub use hold::ReportOnly;
-pub use kind::{Identity, Kind};
+pub use kind::{OrphanIdentity, OrphanKind};
 pub use plan::{Elsewhere, Fate, Plan, Snapshot, needs_elsewhere, plan};
 pub use scope::{Basis, Scopes};
 pub use verdict::{Claims, KeepReason, Namesake, judge};

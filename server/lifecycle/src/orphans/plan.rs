@@ -1,6 +1,6 @@
 //! The result of a scan of a provider's instances.
 
-use super::{Kind, MOST_AT_ONCE, Orphan, ReportOnly, ReportReason, Rules, kept};
+use super::{MOST_AT_ONCE, Orphan, OrphanKind, ReportOnly, ReportReason, Rules, kept};
 
 /// Knowledge of the Machines of all namespaces. An instance without tags of ours may belong to any of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,8 @@ pub struct Plan {
 /// Whether the Machines of all namespaces have to be read before a decision.
 pub fn needs_elsewhere(snapshot: &Snapshot<'_>) -> bool {
     let Ok(hold) = snapshot.hold else { return false };
-    let goes = |one: &Orphan| one.kind == Kind::Untagged && reason(snapshot, hold, one).is_none();
+    let goes =
+        |one: &Orphan| one.kind == OrphanKind::Untagged && reason(snapshot, hold, one).is_none();
     snapshot.due.iter().any(goes)
 }
 
@@ -75,7 +76,7 @@ fn fate(snapshot: &Snapshot<'_>, hold: Option<&ReportOnly>, orphan: &Orphan) -> 
         return Fate::KeepReason(why.to_string());
     }
     match &snapshot.elsewhere {
-        _ if orphan.kind != Kind::Untagged => Fate::Delete,
+        _ if orphan.kind != OrphanKind::Untagged => Fate::Delete,
         Elsewhere::Read => Fate::Delete,
         Elsewhere::Forbidden(right) => Fate::KeepReason(format!(
             "because it may be of a namespace that is not served, and the core may not look: {right}"
@@ -95,11 +96,11 @@ fn reason(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::orphans::Identity;
+    use crate::orphans::OrphanIdentity;
 
-    fn orphan(index: usize, kind: Kind, new: bool) -> Orphan {
+    fn orphan(index: usize, kind: OrphanKind, new: bool) -> Orphan {
         Orphan {
-            identity: Identity::Uid(index.to_string().into()),
+            identity: OrphanIdentity::Uid(index.to_string().into()),
             owner: crate::orphans::Owner::Machine,
             kind,
             machine_name: format!("m-{index}"),
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_orphan_of_ours_is_deleted_and_an_untagged_one_only_after_all_machines_were_read() {
-        let due = [orphan(1, Kind::Ours, true), orphan(2, Kind::Untagged, true)];
+        let due = [orphan(1, OrphanKind::Ours, true), orphan(2, OrphanKind::Untagged, true)];
         let with = |elsewhere| fates(&snapshot(&due, elsewhere));
         assert_eq!(with(Elsewhere::Read), [Fate::Delete, Fate::Delete]);
         assert_eq!(with(Elsewhere::Failed), [Fate::Delete, Fate::Later]);
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn while_the_mark_stands_orphans_are_reported_once_and_all_machines_are_not_read() {
-        let due = [orphan(1, Kind::Ours, false), orphan(2, Kind::Untagged, true)];
+        let due = [orphan(1, OrphanKind::Ours, false), orphan(2, OrphanKind::Untagged, true)];
         let hold = ReportOnly { since: String::new(), reason: String::new() };
         let held = Snapshot { hold: Ok(Some(&hold)), ..snapshot(&due, Elsewhere::NotRead) };
         let plan = plan(&held);
@@ -150,17 +151,18 @@ mod tests {
 
     #[test]
     fn without_the_mark_known_nothing_is_done_and_the_next_look_is_soon() {
-        let due = [orphan(1, Kind::Ours, true)];
+        let due = [orphan(1, OrphanKind::Ours, true)];
         let unknown = Snapshot { hold: Err(()), ..snapshot(&due, Elsewhere::Read) };
         assert_eq!(plan(&unknown), Plan { fates: Vec::new(), left: true });
     }
 
     #[test]
     fn one_look_acts_on_so_many_and_what_cannot_be_done_takes_no_ones_turn() {
-        let mut due: Vec<_> = (0..30).map(|index| orphan(index, Kind::Untagged, false)).collect();
-        due.extend((30..60).map(|index| orphan(index, Kind::Ours, false)));
+        let mut due: Vec<_> =
+            (0..30).map(|index| orphan(index, OrphanKind::Untagged, false)).collect();
+        due.extend((30..60).map(|index| orphan(index, OrphanKind::Ours, false)));
         let plan = plan(&snapshot(&due, Elsewhere::Failed));
         assert_eq!((plan.fates.len(), plan.left), (MOST_AT_ONCE, true));
-        assert!(plan.fates.iter().all(|(one, _)| one.kind == Kind::Ours));
+        assert!(plan.fates.iter().all(|(one, _)| one.kind == OrphanKind::Ours));
     }
 }

@@ -80,7 +80,7 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<KeepReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::orphans::{Kind, ReportReason, Rules, kept};
+    use crate::orphans::{OrphanKind, ReportReason, Rules, kept};
 
     #[test]
     fn a_part_is_claimed_as_its_instance_would_be() {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_instance_of_a_previous_cluster_id_is_claimed_as_one_of_today_is() {
         let previous = Listed { cluster_id: "before".to_owned(), ..instance() };
-        assert_eq!(previous.kind(), Kind::Previous);
+        assert_eq!(previous.kind(), OrphanKind::Previous);
         for claims in [Claims::default(), namesake("uid-1", None), namesake("uid-2", None)] {
             assert_eq!(judge(&previous, &claims), judge(&instance(), &claims), "{claims:?}");
         }
@@ -180,8 +180,11 @@ mod tests {
     #[test]
     fn inv_5_an_instance_whose_tags_name_no_uid_is_never_touched_without_the_flag() {
         let stranger = Listed { machine_uid: Uid::default(), ..instance() };
-        assert_eq!((judge(&stranger, &Claims::default()), stranger.kind()), (None, Kind::Untagged));
-        let only = kept(Kind::Untagged, &Rules::default(), None, false);
+        assert_eq!(
+            (judge(&stranger, &Claims::default()), stranger.kind()),
+            (None, OrphanKind::Untagged)
+        );
+        let only = kept(OrphanKind::Untagged, &Rules::default(), None, false);
         assert_eq!(only, Some(ReportReason::Untagged));
         let nameless = Listed { machine_name: String::new(), ..instance() };
         assert_eq!(judge(&nameless, &Claims::default()), Some(KeepReason::NoIdentity));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Identity, Kind, Listed, Owner, Rules};
+use super::{Listed, OrphanIdentity, OrphanKind, Owner, Rules};
 
 /// Suspects that are remembered at a time. More are taken in once these are done with.
 const MOST_SUSPECTS: usize = 10_000;
@@ -30,7 +30,7 @@ pub struct Scan<'a> {
 #[derive(Debug, Clone)]
 struct Suspect {
     owner: Owner,
-    kind: Kind,
+    kind: OrphanKind,
     machine_name: String,
     provider_ids: BTreeSet<ProviderId>,
     parts: BTreeSet<String>,
@@ -44,7 +44,7 @@ struct Suspect {
 }
 
 impl Suspect {
-    fn orphan(&self, identity: &Identity) -> Orphan {
+    fn orphan(&self, identity: &OrphanIdentity) -> Orphan {
         Orphan {
             identity: identity.clone(),
             owner: self.owner,
@@ -62,11 +62,11 @@ impl Suspect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// The identity on the watchlist.
-    pub identity: Identity,
+    pub identity: OrphanIdentity,
     /// The kind of the missing owner.
     pub owner: Owner,
     /// Where it comes from; if some of several instances have a previous cluster id, that.
-    pub kind: Kind,
+    pub kind: OrphanKind,
     /// The name in its tags.
     pub machine_name: String,
     /// Its ids.
@@ -83,8 +83,8 @@ impl Orphan {
     /// The UID in the tags; may be empty.
     pub fn machine_uid(&self) -> &str {
         match &self.identity {
-            Identity::Uid(uid) => uid.as_str(),
-            Identity::Instance(_) => "",
+            OrphanIdentity::Uid(uid) => uid.as_str(),
+            OrphanIdentity::Instance(_) => "",
         }
     }
 }
@@ -107,7 +107,7 @@ pub struct Suspected {
 /// Possible orphans of a provider.
 #[derive(Debug, Default)]
 pub struct Watchlist {
-    suspects: BTreeMap<Identity, Suspect>,
+    suspects: BTreeMap<OrphanIdentity, Suspect>,
 }
 
 impl Watchlist {
@@ -117,7 +117,7 @@ impl Watchlist {
     /// is no suspect any more and would begin anew. A class that could not be listed changes
     /// nothing.
     pub fn take(&mut self, scan: &Scan<'_>, rules: &Rules) -> Vec<Orphan> {
-        let mut seen: BTreeMap<Identity, Vec<&(String, Listed)>> = BTreeMap::new();
+        let mut seen: BTreeMap<OrphanIdentity, Vec<&(String, Listed)>> = BTreeMap::new();
         for one in scan.unclaimed {
             seen.entry(one.1.identity()).or_default().push(one);
         }
@@ -132,7 +132,7 @@ impl Watchlist {
 
     fn see(
         &mut self,
-        identity: Identity,
+        identity: OrphanIdentity,
         records: &[&(String, Listed)],
         scan: &Scan<'_>,
         rules: &Rules,
@@ -143,7 +143,7 @@ impl Watchlist {
         }
         let suspect = self.suspects.entry(identity).or_insert_with(|| Suspect {
             owner: first.owner,
-            kind: Kind::Ours,
+            kind: OrphanKind::Ours,
             machine_name: first.machine_name.clone(),
             provider_ids: BTreeSet::new(),
             parts: BTreeSet::new(),
@@ -175,7 +175,7 @@ impl Watchlist {
 
     /// All of them, confirmed or not, for people.
     pub fn suspected(&self) -> Vec<Suspected> {
-        let shown = |(identity, suspect): (&Identity, &Suspect)| Suspected {
+        let shown = |(identity, suspect): (&OrphanIdentity, &Suspect)| Suspected {
             orphan: suspect.orphan(identity),
             since: suspect.first_scan_ended,
             confirmed: suspect.confirmed,
@@ -186,19 +186,19 @@ impl Watchlist {
     }
 
     /// Records the event about the orphan, and why the orphan is kept; empty: not kept.
-    pub fn told(&mut self, identity: &Identity, kept: String) {
+    pub fn told(&mut self, identity: &OrphanIdentity, kept: String) {
         if let Some(suspect) = self.suspects.get_mut(identity) {
             (suspect.told, suspect.kept) = (true, kept);
         }
     }
 
     /// The orphan is gone, or is none.
-    pub fn forget(&mut self, identity: &Identity) {
+    pub fn forget(&mut self, identity: &OrphanIdentity) {
         self.suspects.remove(identity);
     }
 
     /// The deletion failed: later again.
-    pub fn failed(&mut self, identity: &Identity, now: Duration) {
+    pub fn failed(&mut self, identity: &OrphanIdentity, now: Duration) {
         let Some(suspect) = self.suspects.get_mut(identity) else { return };
         let (first, longest) = RETRY;
         let wait = first.saturating_mul(1 << suspect.failures.min(8)).min(longest);
@@ -249,8 +249,8 @@ mod tests {
         }
     }
 
-    fn uid(uid: &str) -> Identity {
-        Identity::Uid(uid.into())
+    fn uid(uid: &str) -> OrphanIdentity {
+        OrphanIdentity::Uid(uid.into())
     }
 
     /// A scan at minute `at`, of classes that were listed, with instances that no Machine claims.
@@ -363,7 +363,9 @@ mod tests {
         let found = confirmed(&[bare("x"), bare("y")]);
         let ids: Vec<_> = found.iter().map(|it| it.provider_ids.clone()).collect();
         assert_eq!(ids, [["x"], ["y"]]);
-        assert!(found.iter().all(|it| it.kind == Kind::Untagged && it.machine_uid().is_empty()));
+        assert!(
+            found.iter().all(|it| it.kind == OrphanKind::Untagged && it.machine_uid().is_empty())
+        );
         let target = |at: usize, provider: &str| found[at].identity.target_uid(&provider.into());
         assert_eq!(target(0, "p"), target(0, "p"));
         assert!(target(0, "p") != target(1, "p") && target(0, "p") != target(0, "q"));
@@ -374,7 +376,7 @@ mod tests {
     fn an_identity_with_an_instance_of_a_previous_cluster_id_is_of_that_kind() {
         let moved = Listed { cluster_id: "before".to_owned(), ..instance("1") };
         let found = confirmed(&[moved, instance("1")]);
-        assert_eq!((found.len(), found[0].kind), (1, Kind::Previous));
+        assert_eq!((found.len(), found[0].kind), (1, OrphanKind::Previous));
     }
 
     #[test]
@@ -382,7 +384,10 @@ mod tests {
         let disk =
             |id: &str| Listed { part: "disk".to_owned(), provider_id: id.into(), ..instance("1") };
         let found = confirmed(&[disk("d-1"), disk("d-2")]);
-        assert_eq!((found.len(), found[0].kind, found[0].machine_uid()), (1, Kind::Ours, "1"));
+        assert_eq!(
+            (found.len(), found[0].kind, found[0].machine_uid()),
+            (1, OrphanKind::Ours, "1")
+        );
         assert!(found[0].provider_ids.is_empty(), "DeleteMachine finds them by the UID");
         assert_eq!(found[0].parts, ["disk d-1", "disk d-2"]);
         let found = confirmed(&[disk("d-1"), instance("1")]);

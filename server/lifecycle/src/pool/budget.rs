@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::{MachinePool, machine_pool::PoolStrategyType};
 
-use super::policy::Policy;
+use crate::{set::Policy, share::share};
 
 /// The limits of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,14 +24,14 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
     let strategy = &pool.spec.strategy;
     let rolling = strategy.rolling_update.as_ref();
     let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
-    let policy = Policy::of(rolling.and_then(|it| it.delete_policy.as_ref()));
+    let policy = Policy::named(rolling.and_then(|it| Some(it.delete_policy.as_ref()?.as_str())));
     let rolls = strategy.type_ != Some(PoolStrategyType::OnDelete) && !pool.is_paused();
     if updates_in_place(pool) {
         // Only Machines whose update failed are replaced.
         return Some(Budget { surge: 0, unavailable: in_place(pool)?, rolls, policy });
     }
     let number = |value: Option<&IntOrString>, up, absent| match value {
-        Some(value) => resolve(value, replicas, up),
+        Some(value) => share(value, replicas, up),
         None => Some(absent),
     };
     let max_unavailable = rolling.and_then(|it| it.max_unavailable.as_ref());
@@ -52,27 +52,14 @@ pub(super) fn in_place(pool: &MachinePool) -> Option<usize> {
     let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
     let limits = pool.spec.strategy.in_place_update.as_ref();
     let number = limits.and_then(|it| it.max_unavailable.as_ref());
-    number.map_or(Some(1), |value| Some(or_one(resolve(value, replicas, false)?, Some(value))))
+    number.map_or(Some(1), |value| Some(or_one(share(value, replicas, false)?, Some(value))))
 }
 
 /// A percentage that is rounded down to 0 is 1 where nothing could go on otherwise, as for a deployment: an autoscaler
 /// must not stop a rollout. A configured 0 stays 0.
 fn or_one(number: usize, said: Option<&IntOrString>) -> usize {
-    let says_some = said.is_some_and(|it| resolve(it, 100, false) != Some(0));
+    let says_some = said.is_some_and(|it| share(it, 100, false) != Some(0));
     number.max(usize::from(says_some))
-}
-
-fn resolve(value: &IntOrString, replicas: usize, up: bool) -> Option<usize> {
-    match value {
-        IntOrString::Int(number) => usize::try_from(*number).ok(),
-        IntOrString::String(text) => match text.strip_suffix('%') {
-            Some(percent) => {
-                let of = percent.parse::<usize>().ok()?.checked_mul(replicas)?;
-                Some(if up { of.div_ceil(100) } else { of / 100 })
-            }
-            None => text.parse().ok(),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub fn config_secrets(pool: &MachinePool) -> impl Iterator<Item = &str> {
 }
 
 fn config_name(pool: &MachinePool, copy: &BootstrapConfigRef) -> Option<ConfigName> {
-    named(copy, pool.metadata.namespace.as_deref().unwrap_or_default()).ok()
+    named(copy, pool.namespace()).ok()
 }
 
 /// The name of the copy of a template.

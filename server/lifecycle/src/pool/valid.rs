@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::budget;
-use crate::copies;
+use crate::{class_rules, copies};
 
 /// Whether nothing at all is done for it. A fault of the strategy alone stops only updates.
 pub(super) fn is_void(pool: &MachinePool) -> bool {
@@ -22,12 +22,7 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
     if let Some(replicas) = spec.replicas.filter(|replicas| *replicas < 0) {
         broken.push(format!("spec.replicas is {replicas}, and has to be 0 or more"));
     }
-    let class = &spec.template.spec.class;
-    for (field, value) in [("kind", &class.kind), ("name", &class.name)] {
-        if value.is_empty() {
-            broken.push(format!("spec.template.spec.class.{field} is missing"));
-        }
-    }
+    broken.extend(class_rules::unnamed(&spec.template.spec.class));
     broken.extend(copies::refused(&pool.metadata, &spec.template.spec));
     if let Some(PoolStrategyType::Other(word)) = &spec.strategy.type_ {
         broken.push(format!(

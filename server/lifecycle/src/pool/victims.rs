@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{budget::Budget, policy::Policy};
-use crate::digest;
+use super::budget::Budget;
+use crate::{digest, set::Policy};
 
 /// The facts about a Machine for the choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

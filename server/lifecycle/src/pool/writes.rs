@@ -19,6 +19,7 @@ use crate::{
     copies::NewCopy,
     difference::difference,
     plan::{Event, EventAction, EventReason, TokenRequest},
+    set,
     time::until,
     write::{
         Answers, Batch, Next, Object, OfInstance, Only, Pace, Part, Plan, Report, Same, Taken,
@@ -180,24 +181,12 @@ fn without_tokens(snap: &Snapshot) -> Option<Batch> {
 
 /// A Machine that changed since the choice may have become ready, or be another's: the pool chooses again.
 fn remove(Victim { machine, cause }: &Victim) -> Write {
-    let name = machine.name();
-    let note = format!("Deleted machine: {name} ({cause:?})");
-    let done = Event::normal(EventReason::SuccessfulDelete, note).doing(EventAction::Delete);
-    let note = format!("cannot delete machine {name}");
-    let refused = Event::warning(EventReason::FailedDelete, note).doing(EventAction::Delete);
-    Write::new(Object::Machine(Arc::clone(machine)), Verb::Delete)
-        .only(if cause.is_choice() { Only::Seen } else { Only::Uid })
-        .telling([done])
-        .or_telling(refused)
-        .awaited()
+    let only = if cause.is_choice() { Only::Seen } else { Only::Uid };
+    set::remove(machine, cause).only(only)
 }
 
 /// The name follows from the instance, so a repetition makes no second Machine.
 fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -> Write {
-    let note = format!("Created Machine: {}", machine.name());
-    let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);
-    let note = "cannot create a machine".to_owned();
-    let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
     let holder = machine.provider_id().and_then(|id| snap.others.instances.get(id));
     let verb = if let Some(other) = holder {
         Verb::Refuse(format!("its instance is that of {other}"))
@@ -205,8 +194,5 @@ fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -
         let owner = owner_reference(&snap.pool);
         Verb::Create(Taken::Instance(OfInstance { owner, there: Arc::clone(there) }))
     };
-    Write::new(Object::Machine(Arc::new(machine.clone())), verb)
-        .telling([done])
-        .or_telling(refused)
-        .awaited()
+    set::create(machine.clone(), verb)
 }

@@ -38,7 +38,7 @@ pub fn is_given(machine: &Machine, reserve: &MachineReserve) -> bool {
 
 /// The object that a reserve is for.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum ReserveTarget {
     /// Not known, with the reason for people.
     Unknown(String),
     /// There is none.
@@ -73,7 +73,7 @@ impl Facts<'_> {
     }
 }
 
-impl Target {
+impl ReserveTarget {
     /// The known facts; `None`: unknown, gone, or in deletion.
     pub fn facts(&self) -> Option<Facts<'_>> {
         let facts = match self {
@@ -122,7 +122,7 @@ pub struct Snapshot {
     /// The reserve.
     pub reserve: Arc<MachineReserve>,
     /// Its target.
-    pub target: Target,
+    pub target: ReserveTarget,
     /// Whether there is the class of the target's template.
     pub has_class: bool,
     /// Machines of the reserve.

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{MachineReserve, machine_set::MachineTemplateSpec};
 
-use super::{Facts, Snapshot, Target, size::size, template::labels};
+use super::{Facts, ReserveTarget, Snapshot, size::size, template::labels};
 use crate::{selector, set};
 
 /// Reason of condition `Valid` where the spec of the reserve is wrong.
@@ -17,7 +17,7 @@ pub(super) fn broken(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     if let Some(text) = of_spec(reserve) {
         return Some((REFUSED, text));
     }
-    if let Target::Unknown(why) = &snapshot.target {
+    if let ReserveTarget::Unknown(why) = &snapshot.target {
         return Some(("TargetUnknown", why.clone()));
     }
     let Some(facts) = snapshot.target.facts() else {

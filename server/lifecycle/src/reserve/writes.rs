@@ -10,7 +10,9 @@ use crate::difference::difference;
 use crate::plan::{Event, EventAction, EventReason};
 use crate::set::{BURST, LAG, create, new_names, remove};
 use crate::time::until;
-use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, Verb, Write};
+use crate::write::{
+    Batch, Next, Object, Pace, Part, Plan, Report, Same, Taken, Tried, Verb, Write,
+};
 
 /// The status of a reserve.
 #[derive(Debug, Clone)]
@@ -80,7 +82,10 @@ fn writes(snapshot: &Snapshot, decision: &Decision, made: &[String]) -> Vec<Batc
         Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
     });
     let made = target.facts().into_iter().flat_map(|facts| {
-        let make = |name: &String| create(template::machine(reserve, &facts, name), reserve.uid());
+        let make = |name: &String| {
+            let taken = Taken::Controlled(reserve.uid().to_owned());
+            create(template::machine(reserve, &facts, name), Verb::Create(taken))
+        };
         made.iter().map(make).collect::<Vec<_>>()
     });
     let others = [

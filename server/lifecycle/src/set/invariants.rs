@@ -7,7 +7,7 @@ use crate::owner::{controller, is_controlled_by, is_in_reserve};
 
 /// An invariant that a plan would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Violation {
+pub enum SetViolation {
     /// INV-11: more Machines than wanted.
     TooMany,
     /// INV-13: a Machine gets a second controller, or loses a foreign controller.
@@ -16,7 +16,7 @@ pub enum Violation {
     WrongVictim,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for SetViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooMany => "INV-11: more machines than wanted",
@@ -27,11 +27,11 @@ impl fmt::Display for Violation {
 }
 
 /// Checks a plan against all of them.
-pub fn check(snapshot: &Snapshot, plan: &Decision) -> Result<(), Violation> {
+pub fn check(snapshot: &Snapshot, plan: &Decision) -> Result<(), SetViolation> {
     let checks = [
-        (inv_11_no_more_than_wanted(snapshot, plan), Violation::TooMany),
-        (inv_13_one_controller(snapshot, plan), Violation::SecondController),
-        (inv_14_the_chosen_go_once(snapshot, plan), Violation::WrongVictim),
+        (inv_11_no_more_than_wanted(snapshot, plan), SetViolation::TooMany),
+        (inv_13_one_controller(snapshot, plan), SetViolation::SecondController),
+        (inv_14_the_chosen_go_once(snapshot, plan), SetViolation::WrongVictim),
     ];
     checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, broken)| Err(broken))
 }

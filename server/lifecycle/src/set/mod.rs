@@ -18,7 +18,7 @@ mod writes;
 pub use claim::{Owners, owner_reference};
 pub use count::{BURST, Blocker, DRIFT_MARGIN, is_active};
 pub use gathers::gathers;
-pub use invariants::{Violation, check};
+pub use invariants::{SetViolation, check};
 pub use preserve::NodeWish;
 pub use push_down::pushed;
 pub(crate) use push_down::spec_patch;

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use ostler_api::{MachineSet, machine_set::MachineTemplateSpec, names::label::TEMPLATE_HASH};
 
-use crate::{copies, selector};
+use crate::{class_rules, copies, selector};
 
 /// The rules that the spec of a set breaks, for people.
 pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
@@ -51,12 +51,7 @@ pub fn template_rules(
         }
         Some(_) => {}
     }
-    let class = &template.spec.class;
-    for (field, value) in [("kind", &class.kind), ("name", &class.name)] {
-        if value.is_empty() {
-            broken.push(format!("spec.template.spec.class.{field} is missing"));
-        }
-    }
+    broken.extend(class_rules::unnamed(&template.spec.class));
     broken
 }
 

@@ -56,7 +56,12 @@ pub enum Policy {
 impl Policy {
     /// The policy in a set's annotation.
     pub fn of(set: &MachineSet) -> Self {
-        match set.annotation(DELETE_POLICY) {
+        Self::named(set.annotation(DELETE_POLICY))
+    }
+
+    /// The policy of this name; any other name is as none.
+    pub fn named(name: Option<&str>) -> Self {
+        match name {
             Some("Newest") => Self::Newest,
             Some("Random") => Self::Random,
             _ => Self::Oldest,

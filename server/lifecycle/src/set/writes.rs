@@ -268,7 +268,8 @@ pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
 /// INV-11: without its copy, no Machine is created; an earlier sent name is still awaited.
 fn make(snapshot: &Snapshot, name: &str) -> Write {
     let set = &snapshot.set;
-    let write = create(machine(set, name), set.uid());
+    let taken = Taken::Controlled(set.uid().to_owned());
+    let write = create(machine(set, name), Verb::Create(taken));
     match snapshot.copies.as_ref().map(|copies| copies.copy(MadeFor::set(set), name)) {
         None => write,
         Some(Ok(copy)) => Write { first: Some(Box::new(copy)), ..write },
@@ -276,15 +277,14 @@ fn make(snapshot: &Snapshot, name: &str) -> Write {
     }
 }
 
-/// Creates a Machine for the controller with this UID.
-pub(crate) fn create(machine: Machine, owner: &str) -> Write {
+/// Creates a Machine.
+pub(crate) fn create(machine: Machine, verb: Verb) -> Write {
     let name = machine.name();
     let note = format!("Created Machine: {name}");
     let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);
     let refused = "cannot create a machine".to_owned();
     let refused = Event::warning(EventReason::FailedCreate, refused).doing(EventAction::Create);
-    let taken = Taken::Controlled(owner.to_owned());
-    Write::new(Object::Machine(Arc::new(machine)), Verb::Create(taken))
+    Write::new(Object::Machine(Arc::new(machine)), verb)
         .telling([done])
         .or_telling(refused)
         .awaited()

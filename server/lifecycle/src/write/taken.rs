@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{Machine, ProviderId};
 use serde_json::json;
 
-use super::{Found, Object};
+use super::{Object, TakenName};
 use crate::owner::{controller, is_controlled_by};
 use crate::plan::{Event, EventAction, EventReason};
 
@@ -21,25 +21,27 @@ pub struct OfInstance {
 }
 
 impl OfInstance {
-    pub(super) fn judge(&self, wanted: &Object, found: &Machine) -> Found {
+    pub(super) fn judge(&self, wanted: &Object, found: &Machine) -> TakenName {
         let name = found.name();
         let is_ours = is_controlled_by(&found.metadata, &self.owner.uid);
         let (id, has) = (wanted.machine().and_then(|it| it.provider_id()), found.instance_id());
         // For a Machine in deletion, the owner of the instance is unknown: the instance may be a newer one of the same
         // name, whose Node was not drained.
         if is_ours && has.is_none() && !found.is_deleting() {
-            return Found::Patch(json!({ "spec": { "providerID": id } }));
+            return TakenName::Patch(json!({ "spec": { "providerID": id } }));
         }
         match (has == id, is_ours) {
-            (true, true) => Found::Ours,
+            (true, true) => TakenName::Ours,
             (true, false) => self.take_back(found),
-            (false, false) => Found::Refused(format!("{name} is the machine of another instance")),
+            (false, false) => {
+                TakenName::Refused(format!("{name} is the machine of another instance"))
+            }
             // Of an instance before it that had the same name, and goes. If both are in the group, their names differ
             // only in characters that the name of an object cannot have: one instance gets no Machine while the other
             // is there.
             (false, true) => {
                 let both = id.zip(has.filter(|has| self.there.contains(*has)));
-                Found::Later(both.map(|(id, other)| {
+                TakenName::Later(both.map(|(id, other)| {
                     let text =
                         format!("cannot create a machine for {id}: {name} is that of {other}");
                     Event::warning(EventReason::FailedCreate, text).doing(EventAction::Create)
@@ -50,13 +52,13 @@ impl OfInstance {
 
     /// The Machine of this very instance, whose reference to the pool was removed, as a deletion does that is to leave
     /// dependents alone. The Node must be drained before the instance goes, so the Machine is the pool's again.
-    fn take_back(&self, found: &Machine) -> Found {
+    fn take_back(&self, found: &Machine) -> TakenName {
         if let Some(OwnerReference { kind, name: other, .. }) = controller(&found.metadata) {
             let name = found.name();
-            return Found::Held(format!("{name} has the instance, and is of {kind}/{other}"));
+            return TakenName::Held(format!("{name} has the instance, and is of {kind}/{other}"));
         }
         let mut owners = found.metadata.owner_references.clone().unwrap_or_default();
         owners.push(self.owner.clone());
-        Found::Patch(json!({ "metadata": { "ownerReferences": owners } }))
+        TakenName::Patch(json!({ "metadata": { "ownerReferences": owners } }))
     }
 }

@@ -11,7 +11,7 @@ use ostler_lifecycle::each;
 use ostler_lifecycle::owner::is_controlled_by;
 use ostler_lifecycle::plan::{Event, Performed};
 use ostler_lifecycle::write::{
-    Batch, Found, Object, Only, Part, Plan, Report, Then, Tried, Verb, Write,
+    Batch, Object, Only, Part, Plan, Report, TakenName, Then, Tried, Verb, Write,
 };
 use serde_json::{Value, json};
 
@@ -135,11 +135,11 @@ impl Api {
         if let Verb::Create(taken) = &write.verb {
             if there.is_some() {
                 return match taken.judge(&write.of, there.as_ref()) {
-                    Found::Ours => Performed::Done,
-                    Found::Gone => Performed::Gone,
-                    Found::Stranger => Performed::Conflict,
-                    Found::Refused(why) | Found::Held(why) => Performed::Failed(why),
-                    Found::Patch(_) | Found::Later(_) => unreachable!("only of pools"),
+                    TakenName::Ours => Performed::Done,
+                    TakenName::Gone => Performed::Gone,
+                    TakenName::Stranger => Performed::Conflict,
+                    TakenName::Refused(why) | TakenName::Held(why) => Performed::Failed(why),
+                    TakenName::Patch(_) | TakenName::Later(_) => unreachable!("only of pools"),
                 };
             }
             let name = write.of.name();

@@ -10,9 +10,13 @@ use ostler_api::names::annotation::{
 };
 use ostler_lifecycle::autoscaler::chosen::is_chosen;
 use ostler_lifecycle::autoscaler::group::Group;
-use ostler_lifecycle::autoscaler::instance::{Instance, Member, State, instances};
+use ostler_lifecycle::autoscaler::instance::{
+    GroupInstance, GroupInstanceState, GroupMember, instances,
+};
 use ostler_lifecycle::autoscaler::options::Options;
-use ostler_lifecycle::autoscaler::scale::{Named, Refusal, What, decrease, delete, increase};
+use ostler_lifecycle::autoscaler::scale::{
+    Named, NamedNode, ScaleRefusal, decrease, delete, increase,
+};
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-02T00:00:00Z";
@@ -41,7 +45,7 @@ fn deployment(replicas: i32) -> Group {
     group("MachineDeployment", replicas, &json!({}))
 }
 
-fn member(name: &str, more: &Value, node: bool) -> Member {
+fn member(name: &str, more: &Value, node: bool) -> GroupMember {
     let mut machine = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
         "metadata": {
@@ -51,23 +55,25 @@ fn member(name: &str, more: &Value, node: bool) -> Member {
     });
     json_patch::merge(&mut machine, more);
     let node_id = node.then(|| format!("fake:///{name}"));
-    Member { machine: Arc::new(serde_json::from_value(machine).unwrap()), node_id }
+    GroupMember { machine: Arc::new(serde_json::from_value(machine).unwrap()), node_id }
 }
 
-fn running(name: &str) -> Member {
+fn running(name: &str) -> GroupMember {
     member(name, &json!({ "status": { "currentStatus": { "phase": "Running" } } }), true)
 }
 
-fn new(name: &str) -> Member {
+fn new(name: &str) -> GroupMember {
     member(name, &json!({}), false)
 }
 
 fn named(uids: &[&str]) -> Vec<Named> {
     let one = |uid: &&str| {
         let what = match *uid {
-            "?" => What::Unknown,
-            missing if missing.starts_with('#') => What::Missing(missing[1..].parse().unwrap()),
-            uid => What::Machine(uid.to_owned()),
+            "?" => NamedNode::Unknown,
+            missing if missing.starts_with('#') => {
+                NamedNode::Missing(missing[1..].parse().unwrap())
+            }
+            uid => NamedNode::Machine(uid.to_owned()),
         };
         Named { name: (*uid).to_owned(), what }
     };
@@ -95,7 +101,7 @@ fn more_than_the_maximum_is_refused_with_both_numbers() {
     }
     for by in [0, -1, i32::MIN] {
         let refused = increase(&deployment(2), by, now());
-        assert!(matches!(refused, Err(Refusal::Senseless(_))), "{by}");
+        assert!(matches!(refused, Err(ScaleRefusal::Senseless(_))), "{by}");
     }
 }
 
@@ -179,15 +185,15 @@ fn a_target_falls_by_those_without_a_node_the_cheapest_first() {
     assert_eq!(change.patch["metadata"]["annotations"].get(TRIGGER_DELETION), None);
     for by in [-4, -5, i32::MIN] {
         let refused = decrease(&deployment(4), &members, by, now());
-        assert!(matches!(refused, Err(Refusal::Impossible(_))), "{by}");
+        assert!(matches!(refused, Err(ScaleRefusal::Impossible(_))), "{by}");
     }
     for by in [0, 1] {
         let refused = decrease(&deployment(4), &members, by, now());
-        assert!(matches!(refused, Err(Refusal::Senseless(_))), "{by}");
+        assert!(matches!(refused, Err(ScaleRefusal::Senseless(_))), "{by}");
     }
 }
 
-fn shown(group: &Group, member: Member) -> Instance {
+fn shown(group: &Group, member: GroupMember) -> GroupInstance {
     instances(group, &[member]).remove(0)
 }
 
@@ -215,18 +221,22 @@ fn a_failed_creation_is_told_and_what_says_nothing_of_the_instance_is_not() {
     {
         let one = shown(&group, member("m", &failed(code, "CrashLoopBackOff"), false));
         let fault = one.fault.unwrap();
-        assert_eq!((one.state, fault.out_of_resources), (State::Creating, out), "{code}");
+        assert_eq!(
+            (one.state, fault.out_of_resources),
+            (GroupInstanceState::Creating, out),
+            "{code}"
+        );
         assert_eq!((fault.code.as_str(), fault.message.as_str()), (code, "why"));
     }
     for code in ["Unavailable", "Aborted", "Canceled"] {
         let one = shown(&group, member("m", &failed(code, "CrashLoopBackOff"), false));
-        assert_eq!((one.state, one.fault), (State::Creating, None), "{code}");
+        assert_eq!((one.state, one.fault), (GroupInstanceState::Creating, None), "{code}");
     }
     // The set replaces the Machine.
     let one = shown(&group, member("m", &failed("ResourceExhausted", "Failed"), false));
-    assert_eq!((one.state, one.fault), (State::Deleting, None));
+    assert_eq!((one.state, one.fault), (GroupInstanceState::Deleting, None));
     let one = shown(&group, member("m", &failed("Internal", "Running"), true));
-    assert_eq!((one.state, one.fault), (State::Running, None));
+    assert_eq!((one.state, one.fault), (GroupInstanceState::Running, None));
 }
 
 #[test]
@@ -238,7 +248,7 @@ fn a_group_that_no_autoscaler_may_scale_is_none() {
     ] {
         let group = group(kind, 1, &annotation);
         assert_eq!(group.limits(), None, "{annotation}");
-        assert!(matches!(increase(&group, 1, now()), Err(Refusal::NoGroup(_))));
+        assert!(matches!(increase(&group, 1, now()), Err(ScaleRefusal::NoGroup(_))));
     }
     let paused = group("MachineDeployment", 1, &json!({ "cluster.x-k8s.io/paused": "" }));
     assert!(paused.limits().is_some(), "its scaling goes on");

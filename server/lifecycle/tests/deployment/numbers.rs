@@ -1,6 +1,6 @@
 //! RollingUpdate, Recreate and scaling, in numbers.
 
-use ostler_lifecycle::deployment::counts::{Counts, Fleet, Targets};
+use ostler_lifecycle::deployment::counts::{Counts, Fleet, SetSizes};
 use ostler_lifecycle::deployment::fenceposts;
 use ostler_lifecycle::deployment::in_place::{Selection, select};
 use ostler_lifecycle::deployment::rolling::{recreate, roll};
@@ -21,8 +21,8 @@ fn fleet(replicas: i32, (surge, unavailable): (i32, i32), new: Counts, old: &[Co
     Fleet { replicas, surge, unavailable, new: Some(new), old: old.to_vec() }
 }
 
-fn targets(new: i32, old: &[i32]) -> Targets {
-    Targets { new, old: old.to_vec() }
+fn targets(new: i32, old: &[i32]) -> SetSizes {
+    SetSizes { new, old: old.to_vec() }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Any fleet in a world that moves at random: a rollout keeps its promises and ends.
 
-use ostler_lifecycle::deployment::counts::{Counts, Fleet, Targets};
+use ostler_lifecycle::deployment::counts::{Counts, Fleet, SetSizes};
 use ostler_lifecycle::deployment::rolling::roll;
 use ostler_lifecycle::deployment::scaling::{Growth, is_due, scale};
 use proptest::collection::vec;
@@ -113,7 +113,7 @@ impl World {
         self.apply(&next);
     }
 
-    fn apply(&mut self, next: &Targets) {
+    fn apply(&mut self, next: &SetSizes) {
         let marks = Some((self.replicas, self.replicas + self.surge));
         let wanted = next.old.iter().chain([&next.new]);
         for (set, wanted) in self.sets.iter_mut().zip(wanted) {

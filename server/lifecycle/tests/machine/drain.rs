@@ -10,7 +10,7 @@ use ostler_lifecycle::{
     operation::OperationView,
     outage::ApiView,
     plan::{Action, EventReason, NodePatch, PodRef},
-    pod::Refusal,
+    pod::EvictionRefusal,
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
 
@@ -275,7 +275,7 @@ fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
     let budgets = RefusalCause::Budgets(Vec::new());
     let failed = RefusalCause::Failed("webhook".to_owned());
     let at = |second| jiff::Timestamp::from_second(second).unwrap();
-    let refusal = |cause: &RefusalCause, attempts| Refusal {
+    let refusal = |cause: &RefusalCause, attempts| EvictionRefusal {
         at: at(100),
         lifted: false,
         attempts,
@@ -292,7 +292,7 @@ fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
     ] {
         let started_at = Some(Time(at(begun)));
         let drain = DrainProgress { started_at, ..DrainProgress::default() };
-        let counted = Refusal::count(before.as_ref(), cause, Some(&drain));
+        let counted = EvictionRefusal::count(before.as_ref(), cause, Some(&drain));
         assert_eq!(counted, count, "{before:?} {cause:?} {begun}");
     }
     let mut world = draining(vec![pod("db")]);
@@ -300,7 +300,7 @@ fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
     world.machine_mut().spec.max_evict_retries = Some(2);
     world.pass();
     let Observed::Known(pods) = &mut world.pods else { panic!() };
-    pods[0].refused = Some(Refusal { at: world.now, ..refusal(&failed, 9) });
+    pods[0].refused = Some(EvictionRefusal { at: world.now, ..refusal(&failed, 9) });
     world.later(600);
     assert_eq!(evicted(&world.pass().actions), ["db"], "the API server breaks, no budget refuses");
     let Observed::Known(pods) = &mut world.pods else { panic!() };

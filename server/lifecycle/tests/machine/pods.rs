@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use ostler_api::{machine::DeletionCause, names};
 use ostler_lifecycle::{
     plan::{Performed, PodRef},
-    pod::{PodView, Refusal, RefusalCause},
+    pod::{EvictionRefusal, PodView, RefusalCause},
     snapshot::Observed,
     volume::{AttachmentView, VolumeFacts, VolumesView},
 };
@@ -23,9 +23,14 @@ impl World {
         let Some(found) = found else { return Performed::Gone };
         if protected {
             let cause = RefusalCause::Budgets(budgets.clone());
-            let attempts = Refusal::count(found.refused.as_ref(), &cause, None);
-            found.refused =
-                Some(Refusal { at: now, lifted: false, attempts, retry_after: None, cause });
+            let attempts = EvictionRefusal::count(found.refused.as_ref(), &cause, None);
+            found.refused = Some(EvictionRefusal {
+                at: now,
+                lifted: false,
+                attempts,
+                retry_after: None,
+                cause,
+            });
             return Performed::Refused(budgets);
         }
         found.terminating = true;

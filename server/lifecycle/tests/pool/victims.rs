@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use ostler_lifecycle::pool::{Budget, Candidate, Cause, Policy, choose};
+use ostler_lifecycle::pool::{Budget, Candidate, Cause, choose};
+use ostler_lifecycle::set::Policy;
 
 /// A Machine from a word: the letters give its state, the place its age.
 ///

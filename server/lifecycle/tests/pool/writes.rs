@@ -14,7 +14,7 @@ use ostler_lifecycle::{
     operation::Failure,
     plan::EventReason,
     pool::{machine, owner_reference, plan},
-    write::{Found, Next, Object, OfInstance, Only, Part, Taken, Verb, Write},
+    write::{Next, Object, OfInstance, Only, Part, Taken, TakenName, Verb, Write},
 };
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ fn a_group_gets_neither_the_instance_nor_the_node_of_a_machine_of_another() {
 }
 
 /// The judgement of a Machine with the name for instance `fake:///i-1`, of a group with these instances.
-fn found(there: &[&str], change: Value) -> Found {
+fn found(there: &[&str], change: Value) -> TakenName {
     let world = World::running(1, json!({}));
     let wanted = machine(&world.pool, &world.group.as_ref().unwrap().instances[0]);
     let mut found = serde_json::to_value(&wanted).unwrap();
@@ -119,8 +119,8 @@ fn owners(uid: &str, controller: bool) -> Value {
 
 #[test]
 fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_other_one() {
-    assert_eq!(found(&[], json!({})), Found::Ours);
-    let Found::Patch(patch) =
+    assert_eq!(found(&[], json!({})), TakenName::Ours);
+    let TakenName::Patch(patch) =
         found(&[], json!({ "metadata": { "ownerReferences": owners("x", false) } }))
     else {
         panic!()
@@ -129,10 +129,10 @@ fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_other_
     assert_eq!((of(0), of(1)), (json!("x"), json!("pool-uid")), "those of others stay");
     // The instance may have a Node: its group does not go meanwhile.
     let held = found(&[], json!({ "metadata": { "ownerReferences": owners("x", true) } }));
-    assert_eq!(held, Found::Held("p-1 has the instance, and is of X/x".to_owned()));
+    assert_eq!(held, TakenName::Held("p-1 has the instance, and is of X/x".to_owned()));
     let other =
         json!({ "metadata": { "ownerReferences": [] }, "spec": { "providerID": "fake:///2" } });
-    let refused = Found::Refused("p-1 is the machine of another instance".to_owned());
+    let refused = TakenName::Refused("p-1 is the machine of another instance".to_owned());
     assert_eq!(found(&[], other), refused);
 }
 
@@ -140,26 +140,26 @@ fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_other_
 #[test]
 fn a_machine_of_the_pool_without_any_id_gets_that_of_its_instance_unless_it_is_being_deleted() {
     let lost = json!({ "spec": { "providerID": null } });
-    let patch = Found::Patch(json!({ "spec": { "providerID": "fake:///i-1" } }));
+    let patch = TakenName::Patch(json!({ "spec": { "providerID": "fake:///i-1" } }));
     assert_eq!(found(&[], lost.clone()), patch);
     let mut deleted = lost.clone();
     deleted["metadata"] = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
-    assert_eq!(found(&[], deleted), Found::Later(None));
+    assert_eq!(found(&[], deleted), TakenName::Later(None));
     let mut theirs = lost;
     theirs["metadata"] = json!({ "ownerReferences": owners("x", true) });
-    assert!(matches!(found(&[], theirs), Found::Refused(_)));
+    assert!(matches!(found(&[], theirs), TakenName::Refused(_)));
 }
 
 /// Of two instances whose names differ in letters that no object can have.
 #[test]
 fn an_instance_whose_machine_would_have_the_name_of_that_of_another_is_told_of() {
     let before = json!({ "spec": { "providerID": "fake:///2" } });
-    let Found::Later(Some(event)) = found(&["fake:///i-1", "fake:///2"], before.clone()) else {
+    let TakenName::Later(Some(event)) = found(&["fake:///i-1", "fake:///2"], before.clone()) else {
         panic!()
     };
     let text = "cannot create a machine for fake:///i-1: p-1 is that of fake:///2";
     assert_eq!((event.reason, event.message.as_str()), (EventReason::FailedCreate, text));
-    assert_eq!(found(&["fake:///i-1"], before), Found::Later(None), "it goes");
+    assert_eq!(found(&["fake:///i-1"], before), TakenName::Later(None), "it goes");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::queue::Priority;
 
-use super::{Author, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
+use super::{Author, ObjectName, ResourceVersion, Unreadable, cannot_be_read, names::Names};
 
 /// The indexes of a cached kind: a value of the type is an index.
 pub trait CacheIndex: Copy + Eq + Hash + Send + Sync + 'static {
@@ -271,7 +271,7 @@ impl<I: CacheIndex> Cache<I> {
         let news = contents.unreadable.get(&name) != Some(&broken);
         match seen {
             Seen::Gone => {
-                let revision = Revision::of(broken.version.as_deref());
+                let revision = ResourceVersion::of(broken.version.as_deref());
                 return (false, contents.delete(&name, revision));
             }
             Seen::Listed => {
@@ -434,9 +434,17 @@ impl<I: CacheIndex> Contents<I> {
     }
 
     /// Removes an object, unless the cached version is newer.
-    fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<I::Object>> {
-        let newer = |here: Revision| revision.is_older_than(here);
-        if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.version.as_deref()))) {
+    fn delete(
+        &mut self,
+        name: &ObjectName,
+        revision: ResourceVersion,
+    ) -> Option<Change<I::Object>> {
+        let newer = |here: ResourceVersion| revision.is_older_than(here);
+        if self
+            .unreadable
+            .get(name)
+            .is_some_and(|it| !newer(ResourceVersion::of(it.version.as_deref())))
+        {
             self.unreadable.remove(name);
         }
         if newer(self::revision(self.objects.get(name)?.as_ref())) {
@@ -502,8 +510,8 @@ pub fn handed_out() -> usize {
     HANDED_OUT.take()
 }
 
-fn revision<K: Resource>(object: &K) -> Revision {
-    Revision::of(object.meta().resource_version.as_deref())
+fn revision<K: Resource>(object: &K) -> ResourceVersion {
+    ResourceVersion::of(object.meta().resource_version.as_deref())
 }
 
 /// Whether a version of an object is known to be older than the cached version.

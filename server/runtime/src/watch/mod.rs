@@ -35,4 +35,4 @@ pub use metrics::WatchMetrics;
 pub use object_name::ObjectName;
 pub use on_demand::OnDemand;
 pub use reflector::{Reflector, run};
-pub use revision::Revision;
+pub use revision::ResourceVersion;

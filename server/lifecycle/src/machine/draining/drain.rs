@@ -29,7 +29,7 @@ use super::{
 use crate::{
     node, numbered,
     plan::{Action, EventReason, PodRef},
-    pod::{PodView, Refusal},
+    pod::{EvictionRefusal, PodView},
     snapshot::{Observed, Settings},
     time::after,
 };
@@ -351,7 +351,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
 }
 
 /// When an eviction that failed is tried again.
-fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
+fn next_try(refusal: &EvictionRefusal, settings: &Settings) -> Timestamp {
     /// The API server cannot be asked for more: the awaited event may come earlier.
     const MOST: Duration = Duration::from_mins(2);
     if refusal.lifted {
