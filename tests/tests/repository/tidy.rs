@@ -18,16 +18,23 @@ const ARCHITECTURE_LINES: usize = 235;
 const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 
 /// The allowed dependencies of each crate among ours. Arrows point inwards; no other dependency is allowed.
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("ostler-quantity", &[]),
     ("ostler-rate", &[]),
     ("ostler-dial", &["ostler-local"]),
+    ("ostler-trace", &["ostler-dial"]),
     ("ostler-proto", &[]),
     ("ostler-driver-sdk-derive", &[]),
     ("ostler-local", &[]),
     (
         "ostler-driver-sdk",
-        &["ostler-dial", "ostler-proto", "ostler-driver-sdk-derive", "ostler-local"],
+        &[
+            "ostler-dial",
+            "ostler-proto",
+            "ostler-driver-sdk-derive",
+            "ostler-local",
+            "ostler-trace",
+        ],
     ),
     ("ostler-adapter", &["ostler-driver-sdk", "ostler-local", "ostler-proto"]),
     ("ostler-kubelet", &[]),
@@ -40,7 +47,10 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("ostler-conformance", &["ostler-local", "ostler-proto"]),
     ("ostler-api", &[]),
     ("ostler-lifecycle", &["ostler-api", "ostler-quantity"]),
-    ("ostler-sessions", &["ostler-api", "ostler-local", "ostler-proto", "ostler-rate"]),
+    (
+        "ostler-sessions",
+        &["ostler-api", "ostler-local", "ostler-proto", "ostler-rate", "ostler-trace"],
+    ),
     ("ostler-legacy", &["ostler-api", "ostler-proto", "ostler-sessions"]),
     ("ostler-runtime", &["ostler-rate"]),
     (
@@ -62,6 +72,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "ostler-legacy",
             "ostler-autoscaler",
             "ostler-controllers",
+            "ostler-trace",
         ],
     ),
     (
@@ -81,6 +92,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "ostler-local",
             "ostler-adapter",
             "ostler-conformance",
+            "ostler-trace",
         ],
     ),
     (
