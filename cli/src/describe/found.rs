@@ -20,10 +20,36 @@ impl Found {
         waits: &[String],
         rest: Value,
     ) -> Self {
-        let mut data = json!({ "object": object, "waitsFor": waits });
-        if let Some(meta) = data.pointer_mut("/object/metadata").and_then(Value::as_object_mut) {
-            meta.remove("managedFields");
+        let data = json!({ "object": object, "waitsFor": waits });
+        let mut data = merged(data, rest);
+        hide_managers(&mut data);
+        Self { page, data }
+    }
+}
+
+/// Removes `metadata.managedFields` of every object, as kubectl does.
+fn hide_managers(data: &mut Value) {
+    match data {
+        Value::Array(all) => all.iter_mut().for_each(hide_managers),
+        Value::Object(fields) => {
+            if let Some(meta) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                meta.remove("managedFields");
+            }
+            fields.values_mut().for_each(hide_managers);
         }
-        Self { page, data: merged(data, rest) }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_object_of_the_data_says_who_manages_its_fields() {
+        let object = json!({ "metadata": { "name": "m", "managedFields": [1] } });
+        let found = Found::new(String::new(), &object, &[], json!({ "events": [object] }));
+        let without = json!({ "metadata": { "name": "m" } });
+        assert_eq!(found.data, json!({ "object": without, "waitsFor": [], "events": [without] }));
     }
 }
