@@ -373,7 +373,7 @@ impl Leadership {
             {
                 Some(Ok(Written::Done)) => {
                     self.renewed_at = started;
-                    tell_of_stall(lease, running.stood_still());
+                    tell_of_stall(lease, running.stood_still(), deadline);
                     running.forget(before);
                     said = None;
                     let left = deadline.saturating_sub(started.elapsed());
@@ -468,8 +468,9 @@ impl Leadership {
     }
 }
 
-fn tell_of_stall(lease: &str, stood_still: Duration) {
-    if !stood_still.is_zero() {
+/// `deadline`: how long a holder may go without renewing. In a shorter stall, as of a busy computer, no other process takes the lease.
+fn tell_of_stall(lease: &str, stood_still: Duration, deadline: Duration) {
+    if stood_still >= deadline {
         warn!(
             lease,
             ?stood_still,
