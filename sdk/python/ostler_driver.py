@@ -4,7 +4,7 @@ import contextlib, os, queue, signal, sys, threading, time, traceback, uuid
 from concurrent import futures
 from pathlib import Path
 
-import grpc
+import grpc, ostler_trace
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
 from grpc_reflection.v1alpha import reflection
@@ -155,7 +155,7 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=(), **option
     Path(path).unlink(missing_ok=True)
     umask = os.umask(0o117)  # for the socket alone
     server = grpc.server(futures.ThreadPoolExecutor(max_in_flight * 2 + 8))
-    servicer = Server(driver, provider, version, max_in_flight, capabilities, **options)
+    servicer = Server(ostler_trace.traced(driver, provider, version), provider, version, max_in_flight, capabilities, **options)
     services.add_MachineDriverServiceServicer_to_server(servicer, server)
     reflection.enable_server_reflection([m.DESCRIPTOR.services_by_name["MachineDriverService"].full_name,
                                          reflection.SERVICE_NAME], server)

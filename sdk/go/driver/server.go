@@ -258,8 +258,11 @@ func work[Q request, A any](ctx context.Context, s *server, kind pb.OperationKin
 		return answer, err
 	}
 	defer end()
+	verb := kind.String()[len("OPERATION_KIND_"):]
+	ctx, ended := spanned(ctx, verb, q.GetContext())
+	defer func() { ended(err) }()
 	if answer, err = do(ctx, q); err != nil {
-		err = asError(ctx, kind.String()[len("OPERATION_KIND_"):], err)
+		err = asError(ctx, verb, err)
 	}
 	return answer, err
 }
@@ -427,9 +430,16 @@ func listen(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// Main is Serve for a program that does nothing else: it ends with 0 after SIGTERM, else with 1 and says why.
+// Main is Serve for a program that does nothing else: it ends with 0 after SIGTERM, else with 1 and says why. If
+// OTEL_EXPORTER_OTLP_ENDPOINT names a collector, it sends a span of each operation there; beside Serve, the program sets
+// its own otel.TracerProvider.
 func Main(d Driver, info Info) {
-	if err := Serve(d, info); err != nil {
+	last, err := exportSpans(info)
+	if err == nil {
+		err = Serve(d, info)
+		last()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

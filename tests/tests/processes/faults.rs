@@ -195,7 +195,9 @@ fn sanity(clone: &Path, cloud: &str, args: &[&str], changes: &[(&str, &str)]) ->
     for folder in [".venv", "stubs"] {
         symlink(sdk.join(folder), dir.path().join(folder)).unwrap();
     }
-    fs::copy(sdk.join("ostler_driver.py"), dir.path().join("ostler_driver.py")).unwrap();
+    for file in ["ostler_driver.py", "ostler_trace.py"] {
+        fs::copy(sdk.join(file), dir.path().join(file)).unwrap();
+    }
     let mut driver = fs::read_to_string(http.join("driver.py")).unwrap();
     for (old, new) in changes {
         assert!(driver.contains(old), "the driver has no {old:?}");

@@ -335,7 +335,14 @@ const DEFECTS: &[Defect] = &[
 /// The driver in a folder of its own, with its packages and stubs from the clone.
 fn copy(clone: &Path, to: &Path) {
     let from = clone.join("sdk/python");
-    for file in ["cloud.py", "driver.py", "ostler_driver.py", "probe.py", "python-driver"] {
+    for file in [
+        "cloud.py",
+        "driver.py",
+        "ostler_driver.py",
+        "ostler_trace.py",
+        "probe.py",
+        "python-driver",
+    ] {
         fs::copy(from.join(file), to.join(file)).unwrap();
     }
     for folder in [".venv", "stubs"] {

@@ -48,14 +48,15 @@ const GO: [Files; 5] = [
     files!("sdk/go/sanity/" => "sanity/":
         "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
     files!("sdk/go/" => "sdk/":
-        "go.mod", "go.sum", "driver/errors.go", "driver/pool.go", "driver/server.go", "driver/spec.go"),
+        "go.mod", "go.sum", "driver/errors.go", "driver/pool.go", "driver/server.go", "driver/spec.go",
+        "driver/trace.go"),
     files!("sdk/go/gen/ostler/driver/v1alpha1/" => "sdk/gen/ostler/driver/v1alpha1/":
         "driver.pb.go", "event.pb.go", "machine_driver.pb.go", "machine_driver_grpc.pb.go", "operation.pb.go",
         "session.pb.go"),
 ];
 
 const PYTHON: [Files; 4] = [
-    files!("sdk/python/" => "": "driver.py", "cloud.py", "ostler_driver.py", "probe.py", "requirements.txt"),
+    files!("sdk/python/" => "": "driver.py", "cloud.py", "ostler_driver.py", "ostler_trace.py", "probe.py", "requirements.txt"),
     files!("sdk/python/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
     files!("sdk/python/sanity/" => "sanity/":
         "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
