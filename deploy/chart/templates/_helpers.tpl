@@ -29,9 +29,14 @@ capabilities: {drop: [ALL]}
   - --socket=/run/driver/driver/driver.sock
   # Another user who listens there gets no secret.
   - --driver-uid={{ add .user 1 }}
-  {{- with .env }}
+  {{- if or .env .otlp }}
   env:
+    {{- with .env }}
     {{- . | nindent 4 }}
+    {{- end }}
+    {{- with .otlp }}
+    - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ quote . }}}
+    {{- end }}
   {{- end }}
   resources:
     requests: {cpu: 10m, memory: 16Mi}
@@ -51,6 +56,9 @@ capabilities: {drop: [ALL]}
   {{- end }}
   env:
   - {name: OSTLER_DRIVER_SOCKET, value: /run/driver/driver/driver.sock}
+  {{- with .otlp }}
+  - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ quote . }}}
+  {{- end }}
   {{- with .driver.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -36,6 +36,7 @@ control: {kubeconfigSecret: {name: control}}
 target: {kind: kubeconfig, kubeconfigSecret: {name: target}}
 autoscaler: {enabled: true, tlsSecret: autoscaler, from: [{podSelector: {}}]}
 metrics: {serviceMonitor: true, alerts: true, dashboard: true}
+otlpEndpoint: 'http://collector:4317'
 networkPolicy: {egress: [{ports: [{port: 443}]}]}
 priorityClassName: system-cluster-critical
 ";
