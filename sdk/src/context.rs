@@ -192,7 +192,8 @@ impl Context {
         self.inner.operation.checkpoint.as_deref()
     }
 
-    /// W3C trace context, may be empty.
+    /// Header `traceparent` of W3C Trace Context: the span that the SDK records of this operation, or the core's span if the SDK
+    /// records none. The parent of your own spans; empty if spans are off.
     pub fn traceparent(&self) -> &str {
         &self.inner.operation.traceparent
     }

@@ -281,7 +281,7 @@ impl DriverError {
     }
 }
 
-fn code_name(code: Code) -> &'static str {
+pub(crate) fn code_name(code: Code) -> &'static str {
     code.as_str_name().trim_start_matches("MACHINE_ERROR_CODE_")
 }
 

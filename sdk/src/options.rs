@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ostler_trace::{TraceArgs, Traces};
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Connector, Cutter};
@@ -72,6 +73,10 @@ pub struct DriverArgs {
         value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub exit_on_stdin_eof: bool,
+
+    /// Where spans go.
+    #[command(flatten)]
+    pub traces: TraceArgs,
 }
 
 /// As without flags and variables.
@@ -88,6 +93,7 @@ impl Default for DriverArgs {
             drain_timeout: Duration::from_secs(25),
             instance_name: None,
             exit_on_stdin_eof: false,
+            traces: TraceArgs::default(),
         }
     }
 }
@@ -102,6 +108,7 @@ pub struct Options {
     pub(crate) drain_timeout: Duration,
     pub(crate) instance_name: String,
     pub(crate) cutter: Cutter,
+    pub(crate) traces: Traces,
 }
 
 impl Options {
@@ -114,6 +121,7 @@ impl Options {
             drain_timeout: Duration::from_secs(25),
             instance_name: String::new(),
             cutter: Cutter::default(),
+            traces: Traces::default(),
         }
     }
 
@@ -137,6 +145,12 @@ impl Options {
     /// How long to finish running operations after that.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sends a span of each operation of a core that sends spans, too.
+    pub fn traces(mut self, traces: Traces) -> Self {
+        self.traces = traces;
         self
     }
 

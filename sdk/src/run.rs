@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use clap::Parser;
+use ostler_trace::TraceError;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -30,6 +31,9 @@ pub enum RunError {
     /// The flags describe no connection.
     #[error("cannot connect")]
     Connect(#[from] ConnectError),
+    /// Spans are wanted, and cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// The process cannot listen for signals.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -93,10 +97,13 @@ async fn until_signalled<D: Driver>(
     args: &DriverArgs,
     adjust: impl FnOnce(Options) -> Options,
 ) -> Result<(), RunError> {
-    let options = adjust(options(args)?);
+    let traces = args.traces.start(&driver.info().provider)?;
+    let options = adjust(options(args)?).traces(traces.clone());
     // In a task: what `main` waits for itself is on a thread of its own, which would be woken for every frame and every answer.
     let serving = AbortOnDropHandle::new(tokio::spawn(run_with(driver, options)));
-    serving.await.unwrap_or_else(|error| match error.try_into_panic() {
+    let served = serving.await;
+    traces.finish().await;
+    served.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         // The runtime ends.
         Err(_) => Ok(()),

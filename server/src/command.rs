@@ -13,6 +13,7 @@ use clap::Parser;
 use ostler_controllers::{ApiCheck, GivenIds, Namespaces, Settings};
 use ostler_lifecycle::{cluster, orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
+use ostler_trace::TraceArgs;
 use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
@@ -170,6 +171,8 @@ pub struct Args {
     election: ElectionArgs,
     #[command(flatten)]
     audit: AuditArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
     #[command(flatten)]
     pub(crate) upstream: UpstreamArgs,
 }

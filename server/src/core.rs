@@ -22,6 +22,7 @@ use ostler_sessions::{
     AdminOptions, Authenticator, Limits, OperationInfo, OrphanDesk, OrphanReport, Rate, Refused,
     ServeError, Sessions, SessionsOptions, Timing,
 };
+use ostler_trace::Traces;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -60,6 +61,8 @@ pub struct CoreOptions {
     pub clock: Clock,
     /// The cluster that Nodes of Machines join.
     pub target: TargetCluster,
+    /// Where spans go.
+    pub traces: Traces,
 }
 
 /// The cluster that Nodes of Machines join.
@@ -107,6 +110,7 @@ impl Default for CoreOptions {
             adoption: Timing::default().adoption,
             clock: ostler_controllers::system_clock(),
             target: TargetCluster::Control,
+            traces: Traces::default(),
         }
     }
 }
@@ -219,6 +223,7 @@ impl Core {
             adoption,
             clock,
             target,
+            traces,
         } = options;
         let access = match authenticator {
             Some(given) => given,
@@ -246,6 +251,7 @@ impl Core {
             rates,
             limits: Limits { connections: driver_connections, ..Limits::default() },
             timing: Timing { adoption, ..Timing::default() },
+            traces,
         };
         let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), access);
         sessions.register_metrics(registry);

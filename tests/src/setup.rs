@@ -14,6 +14,7 @@ use kube::client::Body;
 use ostler_driver_fake::cloud::Clock;
 use ostler_server::CoreOptions;
 use ostler_sessions::Rate;
+use ostler_trace::Traces;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -43,6 +44,8 @@ pub struct Setup {
     pub webhook: Option<fn(&mut serde_json::Value)>,
     /// Writes at which a core is to die.
     pub deaths: Arc<Deaths>,
+    /// Where the spans of drivers go.
+    pub traces: Traces,
 }
 
 /// A core is to die in the moment a write of it is done, or a request of it has reached the driver, and not to hear of that.
@@ -120,6 +123,7 @@ impl Default for Setup {
             watches_lag: Duration::ZERO,
             loses_creations: 0,
             webhook: None,
+            traces: Traces::default(),
             deaths: Arc::default(),
         }
     }

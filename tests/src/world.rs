@@ -432,6 +432,7 @@ impl World {
         let pod = self.pods;
         let options =
             Options::new(connector).shutdown(end.clone()).instance_name(format!("driver-{pod}"));
+        let options = options.traces(self.setup.traces.clone());
         let task = tokio::spawn(async move {
             run_with(driver, options).await.expect("the driver ends in an orderly way");
         });

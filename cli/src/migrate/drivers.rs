@@ -12,6 +12,7 @@ use ostler_server::{
     DriverToken, ListenAddress, Look, LookOptions, Signals, TlsFiles, listen_for_drivers,
 };
 use ostler_sessions::{ProviderState, Sessions};
+use ostler_trace::TraceArgs;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -136,7 +137,7 @@ impl Drivers {
                 &data,
                 &endpoint,
                 true,
-                &args.driver_env,
+                (&args.driver_env, &TraceArgs::default()),
                 Story::quiet(),
             )
             .await?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use ostler_controllers::{EnabledControllers, Namespaces};
 use ostler_server::Signals;
+use ostler_trace::TraceArgs;
 
 use self::deletion::Patience;
 use crate::backup::{refuse_half_restored, refuse_other_directory};
@@ -162,6 +163,7 @@ async fn delete_all(
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
         node_grace: None,
         ends: true,
+        traces: TraceArgs::default(),
     };
     let signals = Signals::listen()?;
     let mut system = Box::pin(System::start(options, data, Story::quiet())).await?;

@@ -116,6 +116,7 @@ impl Embedded {
         if let Some(core) = self.core {
             core.stop().await;
         }
+        self.parts.options.traces.finish().await;
     }
 }
 
@@ -205,6 +206,7 @@ mod tests {
             gateway_port: None,
             node_grace: None,
             ends: false,
+            traces: <_>::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use ostler_adapter::{Restarts, describe};
 use ostler_local::{Keeper, Record, SocketDirectory, Tree};
 use ostler_proto::v1alpha1::OperationInfo;
 use ostler_server::Signals;
+use ostler_trace::TraceArgs;
 use tokio::process::{ChildStderr, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +46,7 @@ const FOR_DRIVERS: [&str; 9] = [
     "RUST_BACKTRACE",
     "XDG_RUNTIME_DIR",
 ];
-const FOR_DRIVERS_PREFIXES: [&str; 4] = ["LC_", "DOCKER_", "SSL_CERT_", "OSTLER_"];
+const FOR_DRIVERS_PREFIXES: [&str; 5] = ["LC_", "DOCKER_", "OTEL_", "SSL_CERT_", "OSTLER_"];
 const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
 
 /// How to start one driver.
@@ -67,13 +68,13 @@ pub(crate) struct DriverProcess {
 }
 
 impl DriverProcess {
-    /// Ends processes of this driver that an earlier `up` left.
+    /// Ends processes of this driver that an earlier `up` left. The driver gets more variables, and sends its spans where `up` does.
     pub(crate) async fn new(
         choice: &DriverChoice,
         data: &DataDir,
         core: &str,
         joins: bool,
-        more_env: &[String],
+        (more_env, traces): (&[String], &TraceArgs),
         story: Story,
     ) -> anyhow::Result<Self> {
         let name = choice.name();
@@ -89,8 +90,9 @@ impl DriverProcess {
         };
         let token_file = data.driver_token(&name)?;
         let endpoint = core.to_owned();
-        let environment =
-            std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
+        let ours = std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env));
+        let variable = |endpoint: &String| ("OTEL_EXPORTER_OTLP_ENDPOINT".into(), endpoint.into());
+        let environment = ours.chain(traces.otlp_endpoint.as_ref().map(variable)).collect();
         let record = end_left(&name, &directory, story).await?;
         let socket = match &foreign {
             Some(_) => Some(SocketDirectory::new(&directory, true).await?),

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use ostler_controllers::{EnabledControllers, Namespaces};
 use ostler_server::{AuditArgs, Signals, raise_descriptors};
+use ostler_trace::TraceArgs;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -119,6 +120,9 @@ pub(crate) struct Args {
     /// The audit log.
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
+    /// Where spans go, also those of the drivers.
+    #[command(flatten)]
+    pub(crate) traces: TraceArgs,
     /// Do not show a table of deployments, pools and machines at the bottom of the terminal
     #[arg(long)]
     pub(crate) no_live: bool,
@@ -143,6 +147,7 @@ impl Args {
             gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
             node_grace: (self.node_grace > 0).then_some(Duration::from_secs(self.node_grace)),
             ends: false,
+            traces: self.traces,
         }
     }
 }

@@ -95,9 +95,9 @@ pub(crate) struct Options {
     pub(crate) gateway_port: Option<u16>,
     /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever.
     pub(crate) node_grace: Option<Duration>,
-    /// Everything is to be deleted: orphans are looked for all the time. No driver comes back with operations of an
-    /// earlier core.
+    /// Everything is to be deleted: orphans are looked for all the time. No driver has operations of an earlier core.
     pub(crate) ends: bool,
+    pub(crate) traces: ostler_trace::TraceArgs,
 }
 
 impl Options {
@@ -167,7 +167,7 @@ impl System {
         end_left_of_others(&drivers, data, story).await?;
         let mut processes = Vec::new();
         for it in &drivers {
-            let env = &options.driver_env;
+            let env = (&*options.driver_env, &options.traces);
             processes.push(DriverProcess::new(it, data, &endpoint, joins, env, story).await?);
         }
         data.remember_drivers(&drivers)?;
@@ -200,11 +200,11 @@ impl System {
                 client: client.clone(),
                 autoscaler: options.autoscaler_listen.map(ListenAddress::Tcp),
                 metrics: options.metrics_listen,
-                options: core_options(data, &drivers, options)?,
                 identity: data.core_identity(),
                 listen: listeners.addresses(),
                 admin: data.admin_socket(),
                 people: shares.people,
+                options: core_options(data, &drivers, options)?,
                 story,
             };
             if let Some(port) = parts.listen.first() {
@@ -349,9 +349,8 @@ impl System {
         }
     }
 
-    /// Stops the drivers, then the core, then the API server, each within its own bound: a driver that
-    /// hands in its last results while the core is there leaves nothing to be looked up later. `immediately` cuts that, as a crash
-    /// would.
+    /// Stops the drivers, then the core, then the API server, each within its own bound: last results of drivers still reach
+    /// the core. `immediately` cuts that, as a crash would.
     pub(crate) async fn stop(mut self, immediately: &CancellationToken, story: Story) {
         self.end_drivers.end.cancel();
         tokio::select! {
@@ -398,8 +397,7 @@ impl System {
     }
 }
 
-/// Ends processes that an earlier `up` left of drivers that are not started now: such a process may serve the provider of
-/// a started driver.
+/// Ends processes that an earlier `up` left of other drivers: such a process may serve the provider of a started driver.
 async fn end_left_of_others(
     drivers: &[DriverChoice],
     data: &DataDir,
@@ -492,6 +490,7 @@ fn core_options(
         tokens,
         driver_connections: options.shares.drivers,
         target: options.target.cluster(),
+        traces: options.traces.start("ostler-server")?,
         ..CoreOptions::default()
     };
     if options.ends {
@@ -524,6 +523,7 @@ mod tests {
             gateway_port: None,
             node_grace: None,
             ends: false,
+            traces: <_>::default(),
         }
     }
 

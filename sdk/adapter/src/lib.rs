@@ -68,9 +68,20 @@ pub struct AdaptArgs {
 /// adapter, processes of an earlier one that do not end.
 pub async fn run(args: AdaptArgs, keeper: Keeper) -> anyhow::Result<()> {
     init_logs();
+    let traces = args.driver.traces.start("ostler-adapter")?;
+    let adapted = adapt(args, keeper, |options| options.traces(traces.clone())).await;
+    traces.finish().await;
+    adapted
+}
+
+async fn adapt(
+    args: AdaptArgs,
+    keeper: Keeper,
+    adjust: impl FnOnce(Options) -> Options,
+) -> anyhow::Result<()> {
     let AdaptArgs { driver, socket, socket_parent, driver_uid, command } = args;
     let program = if command.is_empty() { None } else { Some(Program::new(command)?) };
-    let (drain, options) = (driver.drain_timeout, options(&driver)?);
+    let (drain, options) = (driver.drain_timeout, adjust(options(&driver)?));
     let absolute = |path: PathBuf| {
         std::path::absolute(&path).with_context(|| format!("{} is no path", path.display()))
     };

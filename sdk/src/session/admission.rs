@@ -78,7 +78,7 @@ fn refused(refusal: Refusal) -> DriverError {
     DriverError::unavailable(message).reason(reason).not_applied()
 }
 
-fn kind_of(request: &Request) -> OperationKind {
+pub(super) fn kind_of(request: &Request) -> OperationKind {
     match request {
         Request::CreateMachine(_) => OperationKind::CreateMachine,
         Request::InitializeMachine(_) => OperationKind::InitializeMachine,

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use ostler_proto::v1alpha1 as proto;
+use ostler_trace::Traces;
 use proto::operation::Request;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::admission::default_timeout;
 use super::protocol::time;
+use super::traced::Traced;
 use crate::context::{Context, Facts, References, Report};
 use crate::error::DriverError;
 use crate::handler::{Answer, Handler};
@@ -38,6 +41,7 @@ pub(crate) struct Dispatcher<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) library: Arc<Library>,
     pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) traces: Traces,
 }
 
 impl<H: Handler> Dispatcher<H> {
@@ -46,9 +50,10 @@ impl<H: Handler> Dispatcher<H> {
     /// and hold up operations that need the class.
     pub(crate) fn perform(
         &self,
-        operation: proto::Operation,
+        mut operation: proto::Operation,
         cancelled: CancellationToken,
     ) -> impl Future<Output = Finished> + Send + use<H> {
+        let traced = Traced::begin(&self.traces, &mut operation);
         let handler = Arc::clone(&self.handler);
         let references = References::Core(Arc::clone(&self.library));
         let reports = Some(self.reports.clone());
@@ -66,6 +71,7 @@ impl<H: Handler> Dispatcher<H> {
         {
             ctx.guard(user_data);
         }
+        let tracing = Traced::of_logs(traced.as_ref());
         async move {
             let out_of_time = AtomicBool::new(false);
             let over = async {
@@ -79,7 +85,7 @@ impl<H: Handler> Dispatcher<H> {
             // A stopped mutation gets time for a truthful answer.
             let late = if reads { handler.grace() } else { handler.grace().max(STOP) };
             let until = ctx.deadline() + late;
-            let verb = async { handler.perform(asked?, ctx.clone()).await };
+            let verb = async { handler.perform(asked?, ctx.clone()).await }.instrument(tracing);
             let verb = Box::pin(AssertUnwindSafe(verb).catch_unwind());
             let verb = speaking(verb, &ctx, interval);
             let verb = tokio::time::timeout_at(until, verb);
@@ -101,6 +107,9 @@ impl<H: Handler> Dispatcher<H> {
             let late = out_of_time.load(Ordering::Relaxed);
             let answer = answer.map_err(|error| if late { error.out_of_time() } else { error });
             let answer = scrubbed(answer, &ctx);
+            if let Some(traced) = traced {
+                traced.end(&answer);
+            }
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
         }
     }

@@ -15,6 +15,7 @@ mod ledger;
 mod link;
 mod outbox;
 mod protocol;
+mod traced;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `options.shutdown` is cancelled and the drain is over.
 pub(crate) async fn serve<H: Handler>(handler: H, options: Options) {
-    let Options { connector, shutdown, hurry, drain_timeout, instance_name, cutter } = options;
+    let Options { connector, shutdown, hurry, drain_timeout, instance_name, cutter, traces } =
+        options;
     let id = handler.instance_id().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let instance = Instance { id, name: instance_name };
     let (session, sessions) = watch::channel(None);
@@ -62,7 +64,7 @@ pub(crate) async fn serve<H: Handler>(handler: H, options: Options) {
     // There is no session yet that could be told.
     let _unsaid = protocol.on_readiness(lack.borrow_and_update().clone());
     let library = Arc::new(Library::new(sessions));
-    let dispatcher = Dispatcher { handler: Arc::new(handler), library, reports };
+    let dispatcher = Dispatcher { handler: Arc::new(handler), library, reports, traces };
     let mut shell = Shell {
         dispatcher,
         protocol,

@@ -4,6 +4,8 @@ use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ostler_trace::Traces;
+
 use crate::Rate;
 
 /// How sessions behave. `Default` is what production uses.
@@ -25,6 +27,8 @@ pub struct SessionsOptions {
     pub limits: Limits,
     /// Timers, all on tokio's clock.
     pub timing: Timing,
+    /// Where the spans of operations go.
+    pub traces: Traces,
 }
 
 impl Default for SessionsOptions {
@@ -37,6 +41,7 @@ impl Default for SessionsOptions {
             rates: BTreeMap::new(),
             limits: Limits::default(),
             timing: Timing::default(),
+            traces: Traces::default(),
         }
     }
 }

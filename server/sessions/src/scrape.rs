@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 
+use ostler_trace::Traces;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
@@ -21,7 +23,28 @@ pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
         "debug_frames_lost": "Frames that a reader was too slow for", shell.tail.lost;
     }
     shell.gate.register_metrics("port", registry);
+    registry.register_collector(Box::new(LostSpans(shell.options.traces.clone())));
     registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
+}
+
+/// Spans that no collector of traces got. No series while spans are not wanted.
+#[derive(Debug)]
+struct LostSpans(Traces);
+
+impl Collector for LostSpans {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        if !self.0.is_on() {
+            return Ok(());
+        }
+        let lost = ConstCounter::new(self.0.lost());
+        let help = "Spans of operations that the collector of traces did not get";
+        lost.encode(encoder.encode_descriptor(
+            "trace_spans_lost",
+            help,
+            None,
+            lost.metric_type(),
+        )?)
+    }
 }
 
 fn count(number: usize) -> f64 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
-use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason};
+use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason, Target};
 use ostler_api::{OperationId, ProviderName, Uid};
 use ostler_proto::v1alpha1::{ListOperationsRequest, OperationInfo};
 use ostler_proto::{scrub, scrub_bootstrap_tokens};
@@ -13,7 +13,7 @@ use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 use tonic::service::Routes;
 
-use crate::hub::{Answer, Count, Owner};
+use crate::hub::{Answer, Count, Owner, creation};
 use crate::operation::Order;
 use crate::scrape;
 use crate::service::{self, Health};
@@ -204,6 +204,14 @@ impl Sessions {
     /// are taken. The first thing to do when leadership is lost.
     pub fn stop(&self) {
         self.shell.stop();
+    }
+
+    /// The creation of a machine is over, after so long: the span that its operations are parts of.
+    pub fn created(&self, target: &Target, took: Duration, failed: Option<&'static str>) {
+        let traces = &self.shell.options.traces;
+        if traces.is_on() {
+            traces.record(creation(target, took, failed));
+        }
     }
 
     /// An event of a driver, see [`SessionEvent::Hint`], is not looked into, for this reason.

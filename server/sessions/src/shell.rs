@@ -175,6 +175,7 @@ impl Shell {
             match later {
                 Later::Count(count) => self.metrics.count(count),
                 Later::Answer(operation, answer) => operation.answer(answer),
+                Later::Span(span) => self.options.traces.record(*span),
                 Later::Forget(operation) => drop(operation),
             }
         }

@@ -33,6 +33,7 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
     let legacy = args.legacy.clone().bind().await?;
     let autoscaler = args.autoscaler.clone().bind().await?;
     let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
+    let traces = args.traces.start("ostler-server")?;
 
     // The start may wait long for the API server; probes are answered meanwhile.
     let (health, end_metrics) = (Health::default(), CancellationToken::new());
@@ -43,7 +44,8 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
         let mut registry = Registry::default();
         Log::register_metrics(&mut registry);
         let driver_connections = shares.drivers;
-        let options = CoreOptions { driver_connections, target, ..options(args) };
+        let options =
+            CoreOptions { driver_connections, target, traces: traces.clone(), ..options(args) };
         drivers.register_metrics(&mut registry);
         let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
         if let Some(autoscaler) = autoscaler {
@@ -57,6 +59,7 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
         Some(Err(error)) => Err(error),
         Some(Ok(core)) => run(core, admin, legacy, &end).await,
     };
+    traces.finish().await;
     end_metrics.cancel();
     serving.await.context("the metrics listener failed")??;
     outcome

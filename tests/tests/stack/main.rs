@@ -52,5 +52,6 @@ mod storm;
 mod switches;
 mod taken_over;
 mod templates;
+mod traces;
 mod unreadable;
 mod whole_stack;

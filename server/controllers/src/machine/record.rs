@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::Patch;
 use ostler_api::Machine;
+use ostler_api::machine::{MachinePhase, MachineStatus};
 use ostler_lifecycle::machine::asks_for_group;
-use ostler_lifecycle::operation::{Dispatch, OperationView};
+use ostler_lifecycle::operation::{Dispatch, OperationView, Target};
 use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::{Recorded, record};
@@ -107,6 +108,22 @@ impl Machines {
         let shape = Shape { instance_type: instance_type.unwrap_or_default().to_owned() };
         let gone = plan.next == Next::Done;
         self.steps.passed(machine, &plan.status, gone, &shape, snapshot.now);
+        self.trace_creation(machine, &plan.status, snapshot.now);
+    }
+
+    /// Tells the span of a creation that ends with this pass.
+    fn trace_creation(&self, machine: &Machine, after: &MachineStatus, now: Timestamp) {
+        use MachinePhase::{Available, CrashLoopBackOff, Failed, New, Pending, Running};
+        let (before, after) = (machine.phase(), after.machine_phase());
+        if !matches!(before, New | Pending | CrashLoopBackOff)
+            || !matches!(after, Available | Running | Failed)
+        {
+            return;
+        }
+        let Some(begun) = &machine.metadata.creation_timestamp else { return };
+        let took = Duration::try_from(now.duration_since(begun.0)).unwrap_or_default();
+        let failed = (after == Failed).then_some("Failed");
+        self.sessions.created(&Target::of_machine(machine), took, failed);
     }
 
     /// Submits the recorded operations to the sessions. Returns when to retry if the sessions refused an operation.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::operations::{Answer, Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
-use super::{Count, Hub, Later, OperationId, SessionKey};
+use super::{Count, Hub, Later, OperationId, SessionKey, trace};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
@@ -171,6 +171,8 @@ impl Hub {
             took: now - operation.since,
         }));
         operation.audit(id, None, code_of(&answer));
+        let span = trace::span(now, id.as_str(), operation, &answer);
+        self.later.extend(span.map(|span| Later::Span(Box::new(span))));
         if matches!(operation.owner, Owner::Target) {
             operation.accept();
             operation.accept_by = None;

@@ -39,7 +39,8 @@ impl Hub {
         self.may_ask(kind, &provider)?;
         let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
         let frame_limit = self.frame_limit(&provider, kind)?;
-        let request = self.stamped(operation);
+        let mut request = self.stamped(operation);
+        request.traceparent = self.traceparent(id.as_str(), kind, &request);
         let target_uid = request.target.as_ref().map_or("", |target| &target.uid);
         self.check_target(&id, slotted.then_some(target_uid), &provider)?;
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;

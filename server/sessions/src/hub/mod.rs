@@ -35,6 +35,7 @@ mod session;
 mod shown;
 mod size;
 mod timers;
+mod trace;
 mod views;
 
 use std::collections::BTreeMap;
@@ -57,6 +58,7 @@ use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
+pub(crate) use self::trace::creation;
 pub(crate) use self::views::{Denial, Scope};
 use crate::record::Records;
 use crate::session::outbox::Room;
@@ -92,6 +94,8 @@ pub(crate) enum Later {
     Count(Count),
     /// Give the outcome of an operation to its caller.
     Answer(Box<Op>, Box<Answer>),
+    /// An operation ended: its span.
+    Span(Box<ostler_trace::Span>),
     /// All that was known of an operation. To free it takes time.
     Forget(Box<Op>),
 }

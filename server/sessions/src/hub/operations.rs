@@ -8,6 +8,7 @@ use std::time::Duration;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Lane, Outcome, Progress, Reason};
 use ostler_proto::v1alpha1::{Operation, Target, operation_result};
+use ostler_trace::TraceContext;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -108,11 +109,18 @@ impl Op {
                 uid = self.target().uid,
                 provider = self.provider.as_str(),
                 operation = id.as_str(),
+                trace = self.trace_id(),
                 to,
                 delivery = to.map(|_| self.request.delivery),
                 outcome
             );
         }
+    }
+
+    /// The trace of the operation, if spans are wanted.
+    fn trace_id(&self) -> Option<String> {
+        let context: Option<TraceContext> = self.request.traceparent.parse().ok();
+        context.map(|context| context.trace_id())
     }
 
     /// When to act on the operation, if nothing is heard.

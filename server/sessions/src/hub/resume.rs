@@ -226,13 +226,14 @@ impl Hub {
         session.in_flight.insert(id.clone(), kind);
         let target_uid = target.uid.clone();
         self.slots.insert(target_uid.clone(), id.clone());
-        let request = Box::new(Operation {
+        let mut request = Box::new(Operation {
             idempotency_key,
             target: Some(convert::target(target)),
             machine_class: Some(convert::reference(class)),
             delivery: 1,
             ..Operation::default()
         });
+        request.traceparent = self.traceparent(id.as_str(), kind, &request);
         let op = Op {
             kind,
             provider,

@@ -160,18 +160,7 @@ impl Driver {
 
 /// The arguments of a driver with nothing but an endpoint.
 fn args(endpoint: String) -> DriverArgs {
-    DriverArgs {
-        endpoint,
-        token_file: None,
-        ca_file: None,
-        cert_file: None,
-        key_file: None,
-        core_uid: None,
-        allow_plaintext: false,
-        drain_timeout: Duration::from_secs(5),
-        instance_name: None,
-        exit_on_stdin_eof: false,
-    }
+    DriverArgs { endpoint, drain_timeout: Duration::from_secs(5), ..DriverArgs::default() }
 }
 
 async fn prepare(client: &Client) {

@@ -928,7 +928,9 @@ type Operation struct {
 	ClusterId string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// What the driver last reported for this target, at most 4 KiB.
 	Checkpoint string `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// W3C trace context, may be empty.
+	// Header `traceparent` of W3C Trace Context: the core's span of this operation. A span of yours is a child of it, and what you
+	// send to a service that knows the header is one of yours. All operations of a creation are one trace, and all attempts of
+	// any other change. Empty: nobody records spans. A driver that does not read it loses nothing.
 	Traceparent string `protobuf:"bytes,11,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// The class is annotated `ostler.dev/adopt-by-name: "true"`: its machines may have instances that
 	// machine-controller-manager made. Find them as "Identity" in `driver.proto` says, whatever the
@@ -1364,7 +1366,7 @@ type OperationContext struct {
 	Checkpoint string `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Counted from receipt. Answer by then, if need be with DEADLINE_EXCEEDED and its certainty.
 	Timeout *durationpb.Duration `protobuf:"bytes,9,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// W3C trace context, may be empty.
+	// As in Operation; the span is the adapter's, if it records one.
 	Traceparent string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Absent: the operation has no class.
 	MachineClass *ClassContent `protobuf:"bytes,11,opt,name=machine_class,json=machineClass,proto3" json:"machine_class,omitempty"`
