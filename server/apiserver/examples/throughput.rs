@@ -30,6 +30,7 @@ async fn send(
     body: Value,
 ) -> Result<usize, Failure> {
     let media_type = match method {
+        "PATCH" if path.contains("fieldManager") => "application/apply-patch+yaml",
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
     };
@@ -64,7 +65,7 @@ async fn measure(
         .try_fold(0, |sum, length| async move { Ok::<_, Failure>(sum + length) })
         .await?;
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{name:<24} {:>9.0}/s  {:>7} KiB answered", count as f64 / seconds, bytes / 1024);
+    println!("{name:<28} {:>9.0}/s  {:>7} KiB answered", count as f64 / seconds, bytes / 1024);
     Ok(())
 }
 
@@ -91,6 +92,17 @@ async fn main() -> Result<(), Failure> {
         ("PATCH", one(PODS, "p", at), json!({"metadata": {"labels": {"x": at.to_string()}}}))
     })
     .await?;
+    for owner in ["new", "same"] {
+        let changed = usize::from(owner == "same");
+        let name = format!("apply pod label, {owner} owner");
+        measure(&service, &name, count, |at| {
+            let labels = json!({"x": (at + changed).to_string()});
+            let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": labels}});
+            let path = format!("{}?fieldManager=applier&force=true", one(PODS, "p", at));
+            ("PATCH", path, config)
+        })
+        .await?;
+    }
     measure(&service, "patch pod status", count, |at| {
         let path = format!("{}/status", one(PODS, "p", at));
         ("PATCH", path, json!({"status": {"phase": "Running"}}))

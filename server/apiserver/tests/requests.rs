@@ -507,3 +507,70 @@ async fn what_was_read_once_and_is_gone_is_not_made_anew_by_a_put() {
     }
     assert_eq!(cluster.send("PUT", path, &lease).await.0, 201);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_has_the_priority_of_its_class_and_no_other() {
+    let cluster = Cluster::start().await;
+    let pod = |spec: Value| {
+        let mut pod = json!({"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        pod
+    };
+    let made = |pod: Value| {
+        let spec = &pod["spec"];
+        (
+            spec["priorityClassName"].clone(),
+            spec["priority"].clone(),
+            spec["preemptionPolicy"].clone(),
+        )
+    };
+    let plain = cluster.create(PODS, pod(json!({}))).await;
+    assert_eq!(made(plain), (Value::Null, json!(0), json!("PreemptLowerPriority")));
+    for (name, value, default) in [("high", 100, false), ("usual", 5, true)] {
+        let class = json!({"metadata": {"name": name}, "value": value, "globalDefault": default, "preemptionPolicy": "Never"});
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", class).await;
+    }
+    let high = cluster.create(PODS, pod(json!({"priorityClassName": "high"}))).await;
+    assert_eq!(made(high), (json!("high"), json!(100), json!("Never")));
+    let usual = cluster.create(PODS, pod(json!({}))).await;
+    assert_eq!(made(usual), (json!("usual"), json!(5), json!("Never")));
+    for (spec, told) in [
+        (json!({"priorityClassName": "none"}), "no PriorityClass with name none was found"),
+        (
+            json!({"priorityClassName": "high", "priority": 3}),
+            "computed 100 from the given PriorityClass name",
+        ),
+    ] {
+        let (code, refusal) = cluster.send("POST", PODS, &pod(spec)).await;
+        assert_eq!(code, 403);
+        assert!(refusal["message"].as_str().unwrap().ends_with(told), "{refusal}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_would_change_a_deletion_owns_its_time_and_changes_nothing() {
+    let cluster = Cluster::start().await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["x.io/f"]}});
+    cluster.create(MAPS, held).await;
+    let path = format!("{MAPS}/a");
+    cluster.send("DELETE", &path, &Value::Null).await;
+    let before = cluster.get(&path).await;
+    let change = json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z"}});
+    let after = cluster.patch(&path, change.clone()).await;
+    assert_eq!(after["metadata"]["deletionTimestamp"], before["metadata"]["deletionTimestamp"]);
+    let owned = "/metadata/managedFields/0/fieldsV1/f:metadata/f:deletionTimestamp";
+    assert!(after.pointer(owned).is_some() && before.pointer(owned).is_none(), "{after:#}");
+    assert_eq!(version(&cluster.patch(&path, change).await), version(&after));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_the_binary_form_alone_is_refused_in_it() {
+    let cluster = Cluster::start().await;
+    let request = Request::get(MAPS).header("accept", "application/vnd.kubernetes.protobuf");
+    let request = request.body(Body::empty()).unwrap();
+    let response = cluster.api.local_service().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE);
+    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.starts_with(b"k8s\0") && body.windows(13).any(|part| part == b"NotAcceptable"));
+}

@@ -68,9 +68,10 @@ pub(super) const BOOTSTRAPPER: [Rule; 2] = [
 ];
 
 /// The permissions of a node. `restriction` limits the content of a node's writes further.
-pub(super) const NODE: [Rule; 16] = [
+pub(super) const NODE: [Rule; 17] = [
     rule("", "services", "", &["get", "list", "watch"], Scope::Any),
     rule("storage.k8s.io", "csidrivers", "", &["get", "list", "watch"], Scope::Any),
+    rule("node.k8s.io", "runtimeclasses", "", &["get", "list", "watch"], Scope::Any),
     rule("", "nodes", "", &["create", "get", "list", "watch", "update", "patch"], Scope::Own),
     rule("", "nodes", "status", &["get", "update", "patch"], Scope::Own),
     rule("", "pods", "", &["create"], Scope::Any),

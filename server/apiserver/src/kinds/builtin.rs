@@ -156,6 +156,12 @@ kinds! {
     StatefulSet => Row { scale: true, ..workload("StatefulSet", "statefulsets", &["sts"],
         concat!("Name,", ready!(), ",Age,", template!())) };
     // what follows is stored for its clients, and nothing here acts on it
+    ControllerRevision => namespaced("apps", "ControllerRevision", "controllerrevisions",
+        "Name,Controller,#Revision=.revision,Age");
+    Endpoints => Row { short: &["ep"],
+        ..namespaced("", "Endpoints", "endpoints", "Name,Endpoints,Age") };
+    EndpointSlice => Row { rules: &[Generation], ..namespaced("discovery.k8s.io", "EndpointSlice",
+        "endpointslices", "Name,AddressType=.addressType,Ports,Endpoints,Age") };
     ReplicationController => Row { short: &["rc"], categories: &["all"], status: true,
         rules: &[Generation], ..namespaced("", "ReplicationController", "replicationcontrollers",
             concat!("Name,", replicas!(), ",Age,", template!(), ",+Selector=:.spec.selector")) };
@@ -196,6 +202,8 @@ kinds! {
         "Name,Node=.spec.nodeName,Driver=.spec.driver,Pool=.spec.pool.name,Age");
     ResourceClaim => Row { status: true, ..namespaced("resource.k8s.io", "ResourceClaim",
         "resourceclaims", "Name,State,Age") };
+    ResourceClaimTemplate => namespaced("resource.k8s.io", "ResourceClaimTemplate",
+        "resourceclaimtemplates", "Name,Age");
     DeviceClass => cluster("resource.k8s.io", "DeviceClass", "deviceclasses", "Name,Age");
     PodDisruptionBudget => Row { short: &["pdb"], status: true,
         rules: &[Generation, PutNeedsVersion],
@@ -209,6 +217,7 @@ kinds! {
             "CertificateSigningRequest", "certificatesigningrequests",
             "Name,Age,SignerName=.spec.signerName|<none>,Requestor=.spec.username,\
             RequestedDuration,Condition") };
+    RuntimeClass => cluster("node.k8s.io", "RuntimeClass", "runtimeclasses", "Name,Handler=.handler,Age");
     // the four RBAC kinds are stored, and no rule of this server reads them
     ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false, ROLE_BINDING);
     ClusterRole => role("ClusterRole", "clusterroles", false, CREATED);

@@ -7,9 +7,9 @@ use k8s_openapi::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
         autoscaling::v1 as autoscaling, autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination,
-        core::v1 as core, events::v1 as events, networking::v1 as networking, policy::v1 as policy,
-        rbac::v1 as rbac, resource::v1beta2 as resource, scheduling::v1 as scheduling,
-        storage::v1 as storage,
+        core::v1 as core, discovery::v1 as discovery, events::v1 as events,
+        networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        resource::v1beta2 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     apimachinery::pkg::apis::meta::v1 as meta,
@@ -66,6 +66,8 @@ fn generate() -> BTreeMap<String, Value> {
     add!(HorizontalPodAutoscaler, scheduling::PriorityClass, storage::StorageClass);
     add!(storage::CSIDriver, storage::CSIStorageCapacity, resource::ResourceSlice);
     add!(resource::ResourceClaim, resource::DeviceClass, networking::NetworkPolicy);
+    add!(resource::ResourceClaimTemplate, apps::ControllerRevision);
+    add!(core::Endpoints, discovery::EndpointSlice, node::RuntimeClass);
     take(&mut generator)
 }
 

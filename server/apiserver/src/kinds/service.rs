@@ -2,15 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::access::{items, items_mut, object_in, preset, text};
+use super::access::{items, items_mut, preset, text};
 use crate::kinds::field::{FieldError, child, index};
 
 pub(super) fn default(object: &mut Value) {
-    if let Some(spec) = object_in(object, "spec")
-        && text(spec, "/type") != "ExternalName"
-    {
-        preset(spec, "internalTrafficPolicy", "Cluster");
-    }
     for port in items_mut(object, "/spec/ports") {
         if let Some(number) = port.get("port").cloned() {
             preset(port, "targetPort", number);

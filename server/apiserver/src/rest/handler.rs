@@ -32,6 +32,9 @@ impl Api {
         let mut response = match self.answer(&head, body, &query, &mut warnings).await {
             Ok(response) => response,
             Err(Missing::Page) => respond::no_page(),
+            Err(Missing::Status(refusal)) if negotiate::wants_binary(&head.headers, &query) => {
+                respond::binary(&refusal)
+            }
             Err(Missing::Status(status)) => {
                 respond::status(negotiate::error_encoding(&head.headers, &query), &status)
             }

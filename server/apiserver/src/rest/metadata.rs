@@ -171,11 +171,15 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
             keep(metadata, name);
         }
     }
-    if old_metadata.contains_key("deletionTimestamp") {
-        keep(metadata, "deletionTimestamp");
-    }
     if !metadata.contains_key("deletionGracePeriodSeconds") {
         keep(metadata, "deletionGracePeriodSeconds");
+    }
+}
+
+/// Nobody takes back or changes a deletion. Who tries counts as the one who set it, as in kube-apiserver.
+pub(crate) fn keep_deletion(new: &mut Value, old: &Value) {
+    if let Some(at) = metadata(old).and_then(|metadata| metadata.get("deletionTimestamp")) {
+        set_meta(new, "deletionTimestamp", at.clone());
     }
 }
 
@@ -443,10 +447,12 @@ mod tests {
             "creationTimestamp": "t", "deletionTimestamp": "d", "finalizers": ["x/f"]}});
         let mut new = json!({"metadata": {"name": "a", "generation": 9, "finalizers": ["x/f"]}});
         carry_over(&mut new, &old);
+        keep_deletion(&mut new, &old);
         assert_eq!(new, old);
         assert_eq!(validate_update(&new, &old), []);
         let mut new = json!({"metadata": {"name": "a", "uid": "v", "finalizers": ["x/g"]}});
         carry_over(&mut new, &old);
+        keep_deletion(&mut new, &old);
         let texts: Vec<String> =
             validate_update(&new, &old).iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -34,6 +34,7 @@ mod negotiate;
 mod number;
 mod patching;
 pub(crate) mod path;
+mod priority;
 pub(crate) mod protobuf;
 mod resolve;
 pub(crate) mod respond;

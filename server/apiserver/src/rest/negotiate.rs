@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, header};
 
+use super::protobuf;
 use crate::kinds::{
     query::Query,
     status::{Answer, Details, Status},
@@ -68,10 +69,8 @@ pub(crate) struct View {
     pub(crate) form: Form,
 }
 
-/// The available media types, as a 406 names them. Protobuf is listed as Kubernetes lists it; this server does not
-/// speak it.
-const OFFERED: [&str; 3] =
-    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+/// The available media types, as a 406 names them. Protobuf is listed as Kubernetes lists it; only refusals are written so.
+const OFFERED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// Reads the Accept header and what else decides.
 ///
@@ -94,6 +93,13 @@ pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Answer<View> {
         }
         status
     })
+}
+
+/// Whether a client takes the binary form, and none that it can have.
+pub(crate) fn wants_binary(headers: &HeaderMap, query: &Query) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains(protobuf::MEDIA_TYPE))
+        && negotiate(headers, query).is_err()
 }
 
 /// The encoding for an error when the Accept header itself may be what is wrong.

@@ -1,5 +1,5 @@
 //! Bodies in Kubernetes' binary form, which typed clients send whatever the server prefers: those of the
-//! built-in kinds are read, as the JSON that they stand for.
+//! built-in kinds are read, as the JSON that they stand for. Answers are JSON; a client that wants no JSON reads so.
 //!
 //! `proto/bodies.proto` describes them. A message is an object with a field for each of its own, but for the
 //! types whose JSON form Kubernetes writes by hand (times, quantities, …), and for parts that stand in
@@ -11,6 +11,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value as Field,
+    prost::Message as _,
 };
 use serde_json::{Map, Value, json};
 
@@ -104,6 +105,25 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     set(&mut object, "apiVersion", version);
     set(&mut object, "kind", kind);
     Ok(object)
+}
+
+/// A refusal in the binary form.
+pub(crate) fn refusal(status: &Status) -> Option<Vec<u8>> {
+    let mut fields = serde_json::to_value(status).ok()?;
+    for name in ["apiVersion", "kind"] {
+        fields.as_object_mut()?.remove(name);
+    }
+    encode(descriptor("meta_v1_Status")?, "v1", "Status", fields)
+}
+
+/// A body of the fields of a message.
+fn encode(form: MessageDescriptor, version: &str, kind: &str, fields: Value) -> Option<Vec<u8>> {
+    let bytes = |form: MessageDescriptor, fields: Value| {
+        Some(DynamicMessage::deserialize(form, fields).ok()?.encode_to_vec())
+    };
+    let raw = BASE64_STANDARD.encode(bytes(form, fields)?);
+    let envelope = json!({"typeMeta": {"apiVersion": version, "kind": kind}, "raw": raw});
+    Some([MAGIC, &bytes(descriptor("runtime_Unknown")?, envelope)?].concat())
 }
 
 /// `prost` refuses what nests deeper than 100 messages or groups, unknown ones included.
@@ -225,24 +245,18 @@ fn time(message: &DynamicMessage, format: &str) -> Answer<Option<Value>> {
 mod tests {
     use super::*;
 
-    /// A body as a client makes it of the fields of a message.
-    fn encode(version: &str, kind: &str, message: &Value) -> Vec<u8> {
-        encode_as(described(version, kind).unwrap(), version, kind, message)
+    /// A body as a client makes it.
+    fn sent(version: &str, kind: &str, message: &Value) -> Vec<u8> {
+        sent_as(described(version, kind).unwrap(), version, kind, message)
     }
 
     /// The same of a kind that is not described here.
-    fn encode_as(form: MessageDescriptor, version: &str, kind: &str, message: &Value) -> Vec<u8> {
-        use prost_reflect::prost::Message;
-        let encode = |form: MessageDescriptor, json: &Value| {
-            DynamicMessage::deserialize(form, json).unwrap().encode_to_vec()
-        };
-        let raw = BASE64_STANDARD.encode(encode(form, message));
-        let envelope = json!({"typeMeta": {"apiVersion": version, "kind": kind}, "raw": raw});
-        [MAGIC, &encode(descriptor("runtime_Unknown").unwrap(), &envelope)].concat()
+    fn sent_as(form: MessageDescriptor, version: &str, kind: &str, message: &Value) -> Vec<u8> {
+        encode(form, version, kind, message.clone()).unwrap()
     }
 
     fn decoded(version: &str, kind: &str, message: &Value) -> Value {
-        let mut object = decode(&encode(version, kind, message)).unwrap();
+        let mut object = decode(&sent(version, kind, message)).unwrap();
         let fields = object.as_object_mut().unwrap();
         assert_eq!(fields.remove("apiVersion"), Some(json!(version)));
         assert_eq!(fields.remove("kind"), Some(json!(kind)));
@@ -357,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_is_malformed_or_of_another_kind_is_refused() {
-        let truncated = encode("policy/v1", "Eviction", &json!({"metadata": {"name": "x"}}));
+        let truncated = sent("policy/v1", "Eviction", &json!({"metadata": {"name": "x"}}));
         let eviction = || described("policy/v1", "Eviction").unwrap();
         for (body, code) in [
             (b"".to_vec(), 400),
@@ -365,13 +379,13 @@ mod tests {
             (b"k8s\0".to_vec(), 415),
             (b"k8s\0\xff\xff".to_vec(), 400),
             (truncated[..truncated.len() - 1].to_vec(), 400),
-            (encode_as(eviction(), "policy/v2", "Eviction", &json!({})), 415),
-            (encode_as(eviction(), "policy.example.com/v1", "Eviction", &json!({})), 415),
-            (encode_as(eviction(), "v1", "PodSpec", &json!({})), 415),
+            (sent_as(eviction(), "policy/v2", "Eviction", &json!({})), 415),
+            (sent_as(eviction(), "policy.example.com/v1", "Eviction", &json!({})), 415),
+            (sent_as(eviction(), "v1", "PodSpec", &json!({})), 415),
         ] {
             assert_eq!(decode(&body).unwrap_err().code, code, "{body:?}");
         }
-        let machine = encode_as(eviction(), "machine.sapcloud.io/v1alpha1", "Machine", &json!({}));
+        let machine = sent_as(eviction(), "machine.sapcloud.io/v1alpha1", "Machine", &json!({}));
         let told = decode(&machine).unwrap_err().message;
         assert!(
             told.ends_with(

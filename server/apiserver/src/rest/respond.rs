@@ -7,7 +7,7 @@ use futures::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{Kept, listing::Written, negotiate::Encoding};
+use super::{Kept, listing::Written, negotiate::Encoding, protobuf};
 use crate::kinds::status::Status;
 
 /// A document in an encoding.
@@ -59,6 +59,12 @@ pub(crate) fn status(encoding: Encoding, status: &Status) -> Response<Body> {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// A Status for a client that reads the binary form only.
+pub(crate) fn binary(refusal: &Status) -> Response<Body> {
+    let body = protobuf::refusal(refusal).unwrap_or_default();
+    typed(refusal.http_code(), protobuf::MEDIA_TYPE, body)
 }
 
 /// Nothing is here: the answer for addresses outside the API.

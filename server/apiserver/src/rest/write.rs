@@ -248,6 +248,7 @@ pub(crate) fn decide_update(
         let fields = resource.fields();
         resource.writes(&fields, part).update(Some(old), &mut new, author);
     }
+    metadata::keep_deletion(&mut new, old);
     resource.prepare_update(&mut new, old, part);
     metadata::raise_generation(resource, &mut new, old);
     set_meta(&mut new, "resourceVersion", meta_text(old, "resourceVersion").into());
@@ -345,9 +346,15 @@ impl Api {
     ///
     /// # Errors
     /// The namespace is missing or ends, the object is invalid, or the name is taken.
-    pub(crate) async fn create(&self, target: &Target, object: Value, by: By<'_>) -> Answer<Value> {
+    pub(crate) async fn create(
+        &self,
+        target: &Target,
+        mut object: Value,
+        by: By<'_>,
+    ) -> Answer<Value> {
         let resource = &target.resource;
         self.check_open(target, meta_text(&object, "name"))?;
+        self.prioritize(target, &mut object)?;
         let birth = Birth {
             namespace: &target.namespace,
             uid: uuid::Uuid::new_v4().to_string(),

@@ -45,12 +45,10 @@ impl Scope {
 }
 
 /// Metadata that the server owns, and the names of the object.
-const NOBODYS: [&str; 10] = [
+const NOBODYS: [&str; 8] = [
     "f:name",
     "f:namespace",
     "f:creationTimestamp",
-    "f:deletionTimestamp",
-    "f:deletionGracePeriodSeconds",
     "f:selfLink",
     "f:uid",
     "f:generation",

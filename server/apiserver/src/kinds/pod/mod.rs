@@ -50,7 +50,7 @@ fn sync_addresses(object: &mut Value) {
     }
 }
 
-/// What admission adds for every pod: a service account, a priority, tolerations of short outages.
+/// What admission adds for every pod: a service account, the priority of pods without a class, tolerations of short outages.
 pub(super) fn prepare_create(object: &mut Value) {
     let quality = quality::class(object.pointer("/spec").unwrap_or(&Value::Null));
     set(object, "status", json!({ "phase": "Pending", "qosClass": quality }));
@@ -58,12 +58,7 @@ pub(super) fn prepare_create(object: &mut Value) {
     preset(spec, "serviceAccountName", "default");
     let account = text(spec, "/serviceAccountName").to_owned();
     set(spec, "serviceAccount", account);
-    let priority = match text(spec, "/priorityClassName") {
-        "system-node-critical" => 2_000_001_000,
-        "system-cluster-critical" => 2_000_000_000,
-        _ => 0,
-    };
-    preset(spec, "priority", priority);
+    preset(spec, "priority", 0);
     preset(spec, "preemptionPolicy", "PreemptLowerPriority");
     defaults::tolerations(spec);
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{age, or};
 use crate::kinds::{
     BuiltIn,
-    access::{entries, is_true, items, number, text},
+    access::{entries, flag, is_true, items, number, text},
     certificate, event, node,
 };
 
@@ -23,6 +23,19 @@ pub(super) fn cell(kind: BuiltIn, column: &str, object: &Value, now: Timestamp) 
         (BuiltIn::Node, "Roles") => json!(roles(object)),
         (BuiltIn::Node, _) => json!(kernel(object)),
         (BuiltIn::CoreEvent | BuiltIn::Event, _) => of_event(column, object, now),
+        (BuiltIn::ControllerRevision, _) => or(&controller(object), "<none>"),
+        (BuiltIn::Endpoints, _) => or(&some(endpoints(object)), "<none>"),
+        (BuiltIn::EndpointSlice, "Ports") => {
+            let port = |port: &Value| match number(port, "/port") {
+                Some(number) => number.to_string(),
+                None => or(text(port, "/name"), "*").as_str().unwrap_or_default().to_owned(),
+            };
+            or(&some(items(object, "/ports").iter().map(port).collect()), "<unset>")
+        }
+        (BuiltIn::EndpointSlice, _) => {
+            let each = items(object, "/endpoints").iter().flat_map(|one| items(one, "/addresses"));
+            or(&some(each.filter_map(Value::as_str).map(str::to_owned).collect()), "<unset>")
+        }
         (BuiltIn::Service, _) => or(&ports(object), "<none>"),
         (BuiltIn::CertificateSigningRequest, "Condition") => json!(certificate::summary(object)),
         (BuiltIn::CertificateSigningRequest, _) => {
@@ -103,6 +116,45 @@ fn of_event(column: &str, event: &Value, now: Timestamp) -> Value {
         "Message" => json!(text(event, "/message").trim()),
         _ => json!(number(event, "/series/count").or_else(|| number(event, "/count")).unwrap_or(1)),
     }
+}
+
+/// The controller of an object: `daemonset.apps/agent`.
+fn controller(object: &Value) -> String {
+    let owners = items(object, "/metadata/ownerReferences");
+    let Some(owner) = owners.iter().find(|owner| flag(owner, "/controller")) else {
+        return String::new();
+    };
+    let kind = text(owner, "/kind").to_lowercase();
+    let (name, version) = (text(owner, "/name"), text(owner, "/apiVersion"));
+    version
+        .split_once('/')
+        .map_or_else(|| format!("{kind}/{name}"), |(group, _)| format!("{kind}.{group}/{name}"))
+}
+
+/// The first three, and how many more there are.
+fn some(all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(3);
+    let shown = all.into_iter().take(3).collect::<Vec<_>>().join(",");
+    if more == 0 { shown } else { format!("{shown} + {more} more...") }
+}
+
+/// Each address of Endpoints, with each of its ports.
+fn endpoints(object: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for subset in items(object, "/subsets") {
+        let addresses = || items(subset, "/addresses").iter().map(|one| text(one, "/ip"));
+        let ports: Vec<i64> =
+            items(subset, "/ports").iter().filter_map(|port| number(port, "/port")).collect();
+        if ports.is_empty() {
+            all.extend(addresses().map(str::to_owned));
+        }
+        for port in ports {
+            all.extend(addresses().map(|ip| {
+                if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+            }));
+        }
+    }
+    all
 }
 
 fn ports(service: &Value) -> String {
