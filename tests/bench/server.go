@@ -61,11 +61,7 @@ func server(o options, results *table) error {
 		}
 	}
 	ctx := context.Background()
-	kinds := []kind{{"", 0}}
-	if process == nil {
-		// Ours keeps no managedFields at all.
-		kinds = append(kinds, kind{", without managedFields", len(clients)})
-	}
+	kinds := []kind{{"", 0}, {", without managedFields", len(clients)}}
 	if err := create(clients, len(clients)*len(kinds), func(client client, at int) error {
 		made, err := client.machines.Create(ctx, running(at), metav1.CreateOptions{})
 		if err != nil {
@@ -92,7 +88,10 @@ func server(o options, results *table) error {
 			for _, way := range []struct {
 				name  string
 				write change
-			}{{"merge patches", patch}, {"PUTs of the whole object", put}} {
+			}{{"merge patches", patch}, {"PUTs of the whole object", put}, {"applies", apply}} {
+				if way.name == "applies" && one.how != "" {
+					continue // an apply would begin to keep them
+				}
 				before := busy()
 				writes, err := write(ctx, clients, one.first, way.write)
 				if err != nil {
@@ -235,6 +234,14 @@ func put(ctx context.Context, client client, machine *unstructured.Unstructured,
 		return nil, err
 	}
 	return client.machines.UpdateStatus(ctx, machine, metav1.UpdateOptions{})
+}
+
+func apply(ctx context.Context, client client, machine *unstructured.Unstructured, count int) (*unstructured.Unstructured, error) {
+	config := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": machine.GetAPIVersion(), "kind": machine.GetKind(), "metadata": map[string]any{"name": machine.GetName()},
+		"status": map[string]any{"lastOperation": map[string]any{"description": fmt.Sprintf("write %d", count)}},
+	}}
+	return client.machines.ApplyStatus(ctx, machine.GetName(), config, metav1.ApplyOptions{FieldManager: "bench-applier", Force: true})
 }
 
 // every has all clients do something at the same time.

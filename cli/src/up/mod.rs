@@ -58,7 +58,13 @@ containers (`ostler driver docker --help`).
 
 Then, in another terminal:
   export KUBECONFIG=$PWD/.ostler/kubeconfig
-  kubectl get machines --watch")]
+  kubectl get machines --watch
+
+Deployments, DaemonSets, Jobs and their pods need Kubernetes' own programs
+beside it (with --node-grace 0 they alone look after silent Nodes):
+  kube-scheduler --kubeconfig $KUBECONFIG &
+  kube-controller-manager --kubeconfig $KUBECONFIG &
+  kubectl create deployment web --image=nginx --replicas=30")]
 pub(crate) struct Args {
     /// Where `up` keeps everything; started again with it, `up` continues where it stopped
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
