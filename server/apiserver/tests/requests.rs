@@ -550,16 +550,18 @@ async fn a_pod_has_the_priority_of_its_class_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn who_would_change_a_deletion_owns_its_time_and_changes_nothing() {
     let cluster = Cluster::start().await;
-    let held = json!({"metadata": {"name": "a", "finalizers": ["x.io/f"]}});
-    cluster.create(MAPS, held).await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["x.io/f"], "deletionGracePeriodSeconds": 5}});
+    let new = cluster.create(MAPS, held).await;
+    let owned = "/metadata/managedFields/0/fieldsV1/f:metadata";
+    assert!(new.pointer(&format!("{owned}/f:deletionGracePeriodSeconds")).is_none(), "{new:#}");
     let path = format!("{MAPS}/a");
     cluster.send("DELETE", &path, &Value::Null).await;
     let before = cluster.get(&path).await;
     let change = json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z"}});
     let after = cluster.patch(&path, change.clone()).await;
     assert_eq!(after["metadata"]["deletionTimestamp"], before["metadata"]["deletionTimestamp"]);
-    let owned = "/metadata/managedFields/0/fieldsV1/f:metadata/f:deletionTimestamp";
-    assert!(after.pointer(owned).is_some() && before.pointer(owned).is_none(), "{after:#}");
+    let owned = format!("{owned}/f:deletionTimestamp");
+    assert!(after.pointer(&owned).is_some() && before.pointer(&owned).is_none(), "{after:#}");
     assert_eq!(version(&cluster.patch(&path, change).await), version(&after));
 }
 
@@ -573,4 +575,38 @@ async fn who_reads_the_binary_form_alone_is_refused_in_it() {
     assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert!(body.starts_with(b"k8s\0") && body.windows(13).any(|part| part == b"NotAcceptable"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_could_never_run_is_refused_in_kubernetes_words() {
+    let cluster = Cluster::start().await;
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (group, plural, more, told) in [
+        ("apps", "deployments", json!({}), "spec.selector: Required value"),
+        (
+            "apps",
+            "deployments",
+            json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}),
+            "may not be 0 when `maxSurge` is 0",
+        ),
+        (
+            "apps",
+            "deployments",
+            json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
+            "may not be specified when strategy `type` is 'Recreate'",
+        ),
+        ("apps", "statefulsets", json!({"replicas": -1}), "must be greater than or equal to 0"),
+        ("batch", "jobs", json!({}), "valid values: \"OnFailure\", \"Never\""),
+    ] {
+        let mut spec = json!({"template": template, "selector": {"matchLabels": {"a": "b"}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        if told.starts_with("spec.selector") {
+            spec.as_object_mut().unwrap().remove("selector");
+        }
+        let path = format!("/apis/{group}/v1/namespaces/default/{plural}");
+        let workload = json!({"metadata": {"name": "w"}, "spec": spec});
+        let (code, refusal) = cluster.send("POST", &path, &workload).await;
+        assert_eq!(code, 422, "{plural} {told}");
+        assert!(refusal["message"].as_str().unwrap().contains(told), "{refusal}");
+    }
 }

@@ -186,7 +186,7 @@ kinds! {
             Reference=.spec.scaleTargetRef.kind&.spec.scaleTargetRef.name,\
             #MinPods=.spec.minReplicas,#MaxPods=.spec.maxReplicas,\
             #Replicas=.status.currentReplicas,Age") };
-    PriorityClass => Row { short: &["pc"], ..cluster("scheduling.k8s.io", "PriorityClass",
+    PriorityClass => Row { short: &["pc"], rules: &[Generation], ..cluster("scheduling.k8s.io", "PriorityClass",
         "priorityclasses", "Name,#Value=.value,?Global-Default=.globalDefault,Age,\
             PreemptionPolicy=.preemptionPolicy") };
     StorageClass => Row { short: &["sc"], ..cluster("storage.k8s.io", "StorageClass",

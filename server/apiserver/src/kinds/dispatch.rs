@@ -60,9 +60,11 @@ impl BuiltIn {
             Self::Lease => lease::validate(object),
             Self::PodDisruptionBudget => budget::validate(object),
             Self::Service => service::validate(object),
-            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
-                workload::validate(object)
-            }
+            Self::DaemonSet
+            | Self::Deployment
+            | Self::ReplicaSet
+            | Self::StatefulSet
+            | Self::Job => workload::validate(self, object),
             Self::CustomResourceDefinition => definition::validate(object),
             _ => Vec::new(),
         }
@@ -77,6 +79,7 @@ impl BuiltIn {
                 | Self::Deployment
                 | Self::ReplicaSet
                 | Self::StatefulSet
+                | Self::Job
                 | Self::CustomResourceDefinition
         );
         !(by_itself || spec_only && status)
@@ -129,7 +132,7 @@ impl BuiltIn {
             Self::CertificateSigningRequest => texts(&["spec.signerName"]),
             Self::Secret => texts(&["type"]),
             Self::Service => texts(&["spec.clusterIP", "spec.type"]),
-            Self::ReplicaSet | Self::ReplicationController => texts(&["status.replicas"]),
+            Self::ReplicationController => texts(&["status.replicas"]),
             Self::Job => texts(&["status.successful"]),
             Self::ResourceSlice => texts(&["spec.nodeName", "spec.driver"]),
             Self::CoreEvent => {

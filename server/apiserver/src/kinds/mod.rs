@@ -435,6 +435,11 @@ impl Resource {
         self.field_labels(&Value::Null).iter().any(|(name, _)| name == label)
     }
 
+    /// Whether it is a built-in kind that is selected by its name alone.
+    pub(crate) fn has_no_field_labels(&self) -> bool {
+        !self.is_custom() && self.field_labels(&Value::Null).len() == 2
+    }
+
     /// The custom version behind it, if a definition made it.
     pub(crate) fn custom(&self) -> Option<&Arc<CustomVersion>> {
         match &self.strategy {

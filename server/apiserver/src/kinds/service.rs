@@ -24,6 +24,10 @@ pub(super) fn validate(object: &Value) -> Vec<FieldError> {
         errors.push(FieldError::required("spec.ports", ""));
     }
     for (position, port) in ports.iter().enumerate() {
+        if ports.len() > 1 && text(port, "/name").is_empty() {
+            let path = child(&index("spec.ports", position), "name");
+            errors.push(FieldError::required(path, ""));
+        }
         let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
         if !(1..=65535).contains(&number) {
             let path = child(&index("spec.ports", position), "port");

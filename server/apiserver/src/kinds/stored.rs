@@ -22,6 +22,7 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
         if let Some(labels) = spec.pointer("/template/metadata/labels").cloned() {
             preset(spec, "selector", labels);
         }
+        label_as_pods(object);
     }
 }
 
@@ -41,5 +42,14 @@ pub(super) fn prepare_job(object: &mut Value) {
     let Some(labels) = labels.and_then(|metadata| object_in(metadata, "labels")) else { return };
     for (key, value) in uid.into_iter().chain(name) {
         preset(labels, key, value);
+    }
+    label_as_pods(object);
+}
+
+/// A job or controller without labels has those of its pods.
+fn label_as_pods(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").cloned();
+    if let (Some(labels), Some(metadata)) = (labels, object_in(object, "metadata")) {
+        preset(metadata, "labels", labels);
     }
 }

@@ -132,8 +132,9 @@ impl Applying {
             Refusal::Conflicts(conflicts) => Status::apply_conflict(&conflicts),
             Refusal::NamesManagers => Status::bad_request("metadata.managedFields must be nil"),
             Refusal::Malformed(errors) => {
-                let Target { resource, namespace, name, .. } = &self.target;
-                let Resource { group, version, kind, .. } = &**resource;
+                let Resource { group, version, kind, .. } = &*self.target.resource;
+                let [namespace, name] =
+                    ["namespace", "name"].map(|field| meta_text(&self.config, field));
                 let errors = match errors.as_slice() {
                     [one] => one.clone(),
                     many => format!("errors:\n  {}", many.join("\n  ")),
@@ -149,11 +150,13 @@ impl Applying {
 /// Refuses what is no object of the kind.
 fn check_kind(resource: &Resource, config: &Value) -> Answer<()> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
-    for (name, field) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if text(name).is_empty() {
-            let why = format!("error decoding YAML: Object '{field}' is missing in '{config}'");
-            return Err(Status::bad_request(why));
-        }
+    if text("kind").is_empty() {
+        let why = format!("error decoding YAML: Object 'Kind' is missing in '{config}'");
+        return Err(Status::bad_request(why));
+    }
+    if text("apiVersion").is_empty() {
+        let kind = text("kind");
+        return Err(Status::bad_request(format!("invalid object type: /, Kind={kind}")));
     }
     let version = resource.api_version();
     if text("apiVersion") != version {

@@ -77,11 +77,11 @@ impl ListOptions {
         let limit = limit.filter(|limit| *limit > 0 && version != "0");
         let token = query.text("continue");
         if !token.is_empty() {
+            let (rv, after) = read_token(target, token)?;
             if !matches!(version, "" | "0") {
                 let text = "specifying resource version is not allowed when using continue";
                 return Err(Status::bad_request(text));
             }
-            let (rv, after) = read_token(target, token)?;
             let as_of = AsOf::Exactly(rv);
             return Ok(Self { selection, limit, after: Some(after), as_of, continued: true });
         }
@@ -150,7 +150,11 @@ fn invalid_options(query: &Query) -> Vec<FieldError> {
 
 /// Reads where the next page begins: flat JSON, read by `serde_json` with its bound.
 fn read_token(target: &Target, token: &str) -> Answer<(u64, Key)> {
-    let malformed = || Status::bad_request("continue key is not valid: it cannot be decoded");
+    let malformed = || {
+        Status::bad_request(
+            "invalid continue token: continue key is not valid: it cannot be decoded",
+        )
+    };
     let text = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| malformed())?;
     let read: Continue = serde_json::from_slice(&text).map_err(|_| malformed())?;
     if read.v != CONTINUE_VERSION || read.rv == 0 {

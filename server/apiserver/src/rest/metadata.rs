@@ -85,12 +85,18 @@ pub(crate) struct Birth<'a> {
     pub(crate) now: jiff::Timestamp,
 }
 
+/// Drops what no new object has, before anyone counts as its owner.
+pub(crate) fn wipe(object: &mut Value) {
+    let Some(metadata) = metadata_mut(object) else { return };
+    for name in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        metadata.remove(name);
+    }
+}
+
 /// Fills in what the server owns in a new object's metadata.
 pub(crate) fn fill_new(resource: &Resource, object: &mut Value, birth: Birth<'_>) {
     let Some(metadata) = metadata_mut(object) else { return };
-    for name in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
-        metadata.remove(name);
-    }
+    metadata.remove("resourceVersion");
     tidy(metadata);
     let text = |metadata: &Map<String, Value>, name: &str| {
         metadata.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -194,21 +200,16 @@ pub(crate) fn raise_generation(resource: &Resource, new: &mut Value, old: &Value
 /// The errors of a new object's metadata.
 pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let rule = resource.names;
-    let prefix = meta_text(object, "generateName");
-    if !prefix.is_empty() {
-        errors.extend(FieldError::invalid_for(
-            "metadata.generateName",
-            prefix,
-            rule.problems(prefix, true),
-        ));
-    }
     let name = meta_text(object, "name");
     if name.is_empty() {
         let detail = "name or generateName is required";
         errors.push(FieldError::required("metadata.name", detail));
     } else {
-        errors.extend(FieldError::invalid_for("metadata.name", name, rule.problems(name, false)));
+        errors.extend(FieldError::invalid_for(
+            "metadata.name",
+            name,
+            resource.names.problems(name),
+        ));
     }
     errors.extend(validate_maps(object));
     errors
@@ -433,6 +434,7 @@ mod tests {
         let mut object = json!({"metadata": {"name": "a", "uid": "mine", "selfLink": "/x",
             "deletionTimestamp": "2001-01-01T00:00:00Z", "labels": {}, "generation": 7}});
         let now = jiff::Timestamp::UNIX_EPOCH;
+        wipe(&mut object);
         fill_new(&map, &mut object, Birth { namespace: "ns", uid: "u".to_owned(), now });
         assert_eq!(
             object,

@@ -131,8 +131,20 @@ impl Patch {
     pub(crate) fn parse(kind: PatchType, bytes: &[u8]) -> Answer<Self> {
         let Body { value, .. } = body::decode_json(bytes)
             .map_err(|_| Status::bad_request("error decoding patch: the body is no JSON"))?;
-        let no_object = "error decoding patch: the body is no JSON object";
+        let mismatch = |wanted: &str| {
+            let found = match &value {
+                Value::Array(_) => "array",
+                Value::Object(_) => "object",
+                Value::String(_) => "string",
+                Value::Number(_) => "number",
+                Value::Bool(_) | Value::Null => "bool",
+            };
+            Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+            ))
+        };
         match kind {
+            PatchType::Json if !value.is_array() => Err(mismatch("[]handlers.jsonPatchOp")),
             PatchType::Json => {
                 let operations: Vec<json::Operation> =
                     serde_json::from_value(value).map_err(|error| {
@@ -146,7 +158,7 @@ impl Patch {
             PatchType::Merge if value.is_object() => Ok(Self::Merge(value)),
             PatchType::Strategic if value.is_object() => Ok(Self::Strategic(value)),
             PatchType::Merge | PatchType::Strategic | PatchType::Apply => {
-                Err(Status::bad_request(no_object))
+                Err(mismatch("map[string]interface {}"))
             }
         }
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::{
     kinds::{
         Resource,
+        field::quote,
         query::Query,
         selector::{FieldSelector, LabelSelector},
         status::{Answer, Status},
@@ -47,7 +48,15 @@ impl Selection {
         for term in fields.terms() {
             if !resource.supports_field_label(&term.label) {
                 let label = &term.label;
-                return Err(Status::bad_request(format!("field label not supported: {label}")));
+                let text = if resource.has_no_field_labels() {
+                    let label = quote(label);
+                    format!(
+                        "{label} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )
+                } else {
+                    format!("field label not supported: {label}")
+                };
+                return Err(Status::bad_request(text));
             }
         }
         Ok(Self::new(labels, fields))

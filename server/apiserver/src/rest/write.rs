@@ -200,6 +200,7 @@ pub(crate) fn admit_new(
     author: Option<&Author>,
 ) -> Answer<Value> {
     let claimed = meta_text(&object, "resourceVersion").to_owned();
+    metadata::wipe(&mut object);
     resource.default(&mut object);
     if let Some(author) = author {
         let fields = resource.fields();

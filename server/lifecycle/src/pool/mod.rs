@@ -242,21 +242,19 @@ pub fn decide(snap: &Snapshot) -> Decision {
     plan.instances = template::instance_news(&facts);
     let over = ending::is_over(&facts);
     let configs = config::upkeep(&facts, over);
-    if !valid::is_void(pool) || pool.is_deleting() {
-        plan.token = token::due(snap);
-        plan.replicas = replicas::wanted(pool, facts.reading);
-        plan.reset = plan.replicas.and_then(|replicas| replicas::reset(pool, replicas));
-        plan.delete = victims(&facts, &plan.gone);
-        plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
-        one_write_each(&mut plan);
-        // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
-        let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
-        plan.create = new.map(|instance| template::new_machine(snap, instance)).collect();
-        if !over {
-            send(&mut plan, &mut facts);
-        }
-        plan.copy.clone_from(&configs.make);
+    plan.token = token::due(snap);
+    plan.replicas = replicas::wanted(pool, facts.reading);
+    plan.reset = plan.replicas.and_then(|replicas| replicas::reset(pool, replicas));
+    plan.delete = victims(&facts, &plan.gone);
+    plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
+    one_write_each(&mut plan);
+    // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
+    let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
+    plan.create = new.map(|instance| template::new_machine(snap, instance)).collect();
+    if !over {
+        send(&mut plan, &mut facts);
     }
+    plan.copy.clone_from(&configs.make);
     plan.left.clone_from(&configs.left);
     one_write_each(&mut plan);
     if over && configs.noted.is_empty() {

@@ -1,34 +1,19 @@
-//! The rules of a pool before any action. The API server refuses violations of rules in the definition; an API server
-//! without rules stores the object, and a condition says the same.
+//! The rules of a pool that its definition cannot say: every API server enforces the others. A fault of the strategy stops
+//! updates alone.
 
 use ostler_api::{
     MachinePool,
-    machine_pool::{PoolDeletePolicy, PoolStrategyType, PoolUpdateFailurePolicy},
+    machine_pool::{PoolDeletePolicy, PoolUpdateFailurePolicy},
 };
 
 use super::budget;
-use crate::{class_rules, copies};
-
-/// Whether nothing at all is done for it. A fault of the strategy alone stops only updates.
-pub(super) fn is_void(pool: &MachinePool) -> bool {
-    let class = &pool.spec.template.spec.class;
-    pool.spec.replicas.is_some_and(|it| it < 0) || class.kind.is_empty() || class.name.is_empty()
-}
+use crate::copies;
 
 /// The rules that the spec of a pool breaks, for people.
 pub fn broken(pool: &MachinePool) -> Vec<String> {
     let spec = &pool.spec;
     let mut broken = Vec::new();
-    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas < 0) {
-        broken.push(format!("spec.replicas is {replicas}, and has to be 0 or more"));
-    }
-    broken.extend(class_rules::unnamed(&spec.template.spec.class));
     broken.extend(copies::refused(&pool.metadata, &spec.template.spec));
-    if let Some(PoolStrategyType::Other(word)) = &spec.strategy.type_ {
-        broken.push(format!(
-            "spec.strategy.type is {word:?}, and none of RollingUpdate, InPlaceUpdate and OnDelete"
-        ));
-    }
     let rolling = spec.strategy.rolling_update.as_ref();
     if let Some(PoolDeletePolicy::Other(word)) = rolling.and_then(|it| it.delete_policy.as_ref()) {
         broken.push(format!(
@@ -105,8 +90,6 @@ mod tests {
         assert_eq!(told(&in_place(json!({ "maxUnavailable": "33%" }))), "");
         assert_eq!(told(&rolling(json!({ "maxSurge": "0%", "maxUnavailable": "33%" }))), "");
         for (spec, part) in [
-            (json!({ "template": {} }), "class.name is missing"),
-            (json!({ "replicas": -1, "template": template() }), "spec.replicas is -1"),
             (rolling(json!({ "maxSurge": 0 })), "both come to 0"),
             (rolling(json!({ "maxSurge": "0%", "maxUnavailable": "0%" })), "both come to 0"),
             (rolling(json!({ "deletePolicy": "Any" })), "none of Oldest"),

@@ -437,12 +437,11 @@ fn a_pool_gets_its_finalizer_before_anything_else() {
 }
 
 #[test]
-fn a_spec_that_is_refused_changes_nothing_and_a_condition_and_an_event_say_why() {
+fn a_condition_and_an_event_say_what_is_wrong_with_a_spec() {
     let mut world = World::running(3, json!({}));
-    world.pool.spec.template.spec.class.kind = String::new();
-    world.pool.spec.replicas = Some(9);
+    world.pool.spec.strategy.rolling_update.get_or_insert_default().delete_policy =
+        Some(serde_json::from_value(json!("Any")).unwrap());
     let plan = world.pass();
-    assert!(plan.dispatch.is_none() && plan.delete.is_empty() && plan.create.is_empty());
     let valid = plan.status.conditions.iter().find(|it| it.type_ == "Valid").unwrap();
     assert_eq!(valid.status, "False");
     assert_eq!(plan.news.iter().filter(|it| it.reason.name() == "ValidationFailed").count(), 1);

@@ -319,7 +319,12 @@ fn check_at(of: &Type, value: &Value, path: &mut String, errors: &mut Vec<String
                 Scalar::Any => (!value.is_object() && !value.is_array(), "scalar"),
             };
             if !fits {
-                note(errors, path, &format!("expected {name}, got {value}"));
+                let found = match scalar {
+                    Scalar::Number => go_type(value).to_owned(),
+                    Scalar::Text => format!("&value.valueUnstructured{{Value:{}}}", go(value)),
+                    Scalar::Flag | Scalar::Any => value.to_string(),
+                };
+                note(errors, path, &format!("expected {name}, got {found}"));
             }
         }
         (Type::List(items, inner), Value::Array(list)) => {
@@ -343,6 +348,32 @@ fn check_at(of: &Type, value: &Value, path: &mut String, errors: &mut Vec<String
     }
 }
 
+/// The name of a value's type in Go.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value in the syntax of Go. Calls itself once for each level of the value.
+fn go(value: &Value) -> String {
+    let parts: Vec<String> = match value {
+        Value::Array(items) => items.iter().map(go).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| format!("{name:?}:{}", go(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            return value.to_string();
+        }
+    };
+    format!("{}{{{}}}", go_type(value), parts.join(", "))
+}
+
 fn check_list(
     items: &Items,
     inner: &Type,
@@ -364,8 +395,7 @@ fn check_list(
         if seen.insert(next) {
             check_at(inner, item, path, errors);
         } else {
-            let twice = path.clone();
-            path.truncate(before);
+            let twice = path.split_off(before);
             return note(errors, path, &format!("duplicate entries for key {twice}"));
         }
         path.truncate(before);

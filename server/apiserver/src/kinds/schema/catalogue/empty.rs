@@ -136,6 +136,8 @@ const SHOWN: &[(&[&str], Shown)] = &[
         &["core.v1.NodeStatus"],
         &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],
     ),
+    (&["batch.v1.JobTemplateSpec"], &[("metadata", "{}")]),
+    (&["apps.v1.StatefulSetSpec"], &[("serviceName", r#""""#)]),
     (&["networking.v1.NetworkPolicySpec"], &[("podSelector", "{}")]),
     (&["core.v1.NodeDaemonEndpoints"], &[("kubeletEndpoint", r#"{"Port":0}"#)]),
     (&["core.v1.NodeCondition"], &[("lastHeartbeatTime", "null"), ("lastTransitionTime", "null")]),
