@@ -576,37 +576,3 @@ async fn who_reads_the_binary_form_alone_is_refused_in_it() {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert!(body.starts_with(b"k8s\0") && body.windows(13).any(|part| part == b"NotAcceptable"));
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_workload_that_could_never_run_is_refused_in_kubernetes_words() {
-    let cluster = Cluster::start().await;
-    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    for (group, plural, more, told) in [
-        ("apps", "deployments", json!({}), "spec.selector: Required value"),
-        (
-            "apps",
-            "deployments",
-            json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}),
-            "may not be 0 when `maxSurge` is 0",
-        ),
-        (
-            "apps",
-            "deployments",
-            json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
-            "may not be specified when strategy `type` is 'Recreate'",
-        ),
-        ("apps", "statefulsets", json!({"replicas": -1}), "must be greater than or equal to 0"),
-        ("batch", "jobs", json!({}), "valid values: \"OnFailure\", \"Never\""),
-    ] {
-        let mut spec = json!({"template": template, "selector": {"matchLabels": {"a": "b"}}});
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        if told.starts_with("spec.selector") {
-            spec.as_object_mut().unwrap().remove("selector");
-        }
-        let path = format!("/apis/{group}/v1/namespaces/default/{plural}");
-        let workload = json!({"metadata": {"name": "w"}, "spec": spec});
-        let (code, refusal) = cluster.send("POST", &path, &workload).await;
-        assert_eq!(code, 422, "{plural} {told}");
-        assert!(refusal["message"].as_str().unwrap().contains(told), "{refusal}");
-    }
-}

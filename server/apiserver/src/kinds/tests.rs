@@ -260,3 +260,93 @@ fn classes_and_drivers_of_volumes_have_their_defaults() {
     let driver = created(BuiltIn::CsiDriver, json!({"metadata": {"name": "d"}, "spec": {}}));
     assert_eq!(driver["spec"]["volumeLifecycleModes"], json!(["Persistent"]));
 }
+
+/// What is wrong with a new object.
+fn told(kind: BuiltIn, mut object: Value) -> String {
+    let resource = kind.resource();
+    object["metadata"]["name"] = json!("w");
+    resource.default(&mut object);
+    let errors = resource.validate_create(&object);
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn a_workload_that_could_never_run_is_refused() {
+    let container = json!([{"name": "c", "image": "i"}]);
+    for (kind, policy, more, wanted) in [
+        (BuiltIn::Deployment, "Always", json!({}), ""),
+        (BuiltIn::Job, "Never", json!({}), ""),
+        (BuiltIn::Deployment, "Always", json!({"selector": null}), "spec.selector: Required value"),
+        (
+            BuiltIn::Deployment,
+            "Always",
+            json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}),
+            "may not be 0 when `maxSurge` is 0",
+        ),
+        (
+            BuiltIn::Deployment,
+            "Always",
+            json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
+            "may not be specified when strategy `type` is 'Recreate'",
+        ),
+        (
+            BuiltIn::StatefulSet,
+            "Always",
+            json!({"replicas": -1}),
+            "spec.replicas: Invalid value: -1",
+        ),
+        (
+            BuiltIn::Job,
+            "Always",
+            json!({}),
+            "Required value: valid values: \"OnFailure\", \"Never\"",
+        ),
+    ] {
+        let mut spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"restartPolicy": policy, "containers": container}}});
+        for (name, value) in more.as_object().unwrap() {
+            spec[name] = value.clone();
+        }
+        spec.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let found = told(kind, json!({"metadata": {}, "spec": spec}));
+        assert!(found.contains(wanted) && found.is_empty() == wanted.is_empty(), "{found}");
+    }
+}
+
+#[test]
+fn a_bad_definition_is_refused_at_the_field_that_kubernetes_names() {
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
+        "items": {"type": "object", "properties": {"n": {"type": "string"}}}});
+    let column = json!([{"name": "N", "type": "string", "jsonPath": "p"}]);
+    for (property, part, value, wanted) in [
+        (json!({}), "", json!(null), "spec.validation.openAPIV3Schema.properties[p].type"),
+        (
+            list,
+            "",
+            json!(null),
+            "spec.validation.openAPIV3Schema.properties[p].items.properties[n].default",
+        ),
+        (
+            json!({"type": "string"}),
+            "selectableFields",
+            json!([{"jsonPath": ".q"}]),
+            "spec.selectableFields[0].jsonPath",
+        ),
+        (
+            json!({"type": "string"}),
+            "additionalPrinterColumns",
+            column,
+            "spec.additionalPrinterColumns[0].JSONPath",
+        ),
+    ] {
+        let schema = json!({"type": "object", "properties": {"p": property}});
+        let mut version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+        if !part.is_empty() {
+            version[part] = value;
+        }
+        let definition = json!({"metadata": {}, "spec": {"group": "g.io", "scope": "Cluster",
+            "names": {"plural": "ws", "kind": "W"}, "versions": [version]}});
+        let found = told(BuiltIn::CustomResourceDefinition, definition);
+        assert!(found.contains(&format!("{wanted}: ")), "{found}");
+    }
+}

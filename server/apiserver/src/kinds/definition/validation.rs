@@ -26,11 +26,41 @@ pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
     }
     let scope = text(object, "/spec/scope");
     errors.extend(FieldError::unless_one_of("spec.scope", scope, &SCOPES));
-    errors.extend(validate_versions(object));
+    errors.extend(as_of_all(items(object, "/spec/versions"), validate_versions(object)));
     errors.extend(validate_names(object));
     errors.extend(validate_protected(object));
     errors.extend(validate_conversion(object));
     errors
+}
+
+/// What all versions have alike counts as that of the definition, and is told once: Kubernetes' own form has it there.
+fn as_of_all(versions: &[Value], errors: Vec<FieldError>) -> Vec<FieldError> {
+    let alike = |part: &str| {
+        let first = versions.first().and_then(|version| version.get(part));
+        first.is_some() && versions.iter().all(|version| version.get(part) == first)
+    };
+    let moved = |error: FieldError| {
+        for (part, whole) in [
+            ("schema", "validation"),
+            ("subresources", "subresources"),
+            ("additionalPrinterColumns", "additionalPrinterColumns"),
+            ("selectableFields", "selectableFields"),
+        ] {
+            let rest =
+                error.path.strip_prefix("spec.versions[").and_then(|path| path.split_once("]."));
+            let Some((at, rest)) = rest.filter(|(_, rest)| rest.starts_with(part) && alike(part))
+            else {
+                continue;
+            };
+            let mut path = rest.replacen(part, whole, 1);
+            if part == "additionalPrinterColumns" {
+                path = path.replace("].jsonPath", "].JSONPath");
+            }
+            return (at == "0").then(|| FieldError { path: child("spec", &path), ..error });
+        }
+        Some(error)
+    };
+    errors.into_iter().filter_map(moved).collect()
 }
 
 fn refuse(errors: &mut Vec<FieldError>, path: &str, value: &str, problems: &[String]) {
@@ -62,6 +92,16 @@ fn validate_conversion(object: &Value) -> Vec<FieldError> {
     if !STRATEGIES.contains(&strategy) {
         let path = "spec.conversion.strategy";
         errors.push(FieldError::not_supported(path, &json!(strategy), &STRATEGIES));
+    }
+    if strategy == "Webhook" {
+        let webhook = "/spec/conversion/webhook";
+        if object.pointer(&format!("{webhook}/clientConfig")).is_none() {
+            let detail = "required when strategy is set to Webhook";
+            errors.push(FieldError::required("spec.conversion.webhookClientConfig", detail));
+        }
+        if items(object, &format!("{webhook}/conversionReviewVersions")).is_empty() {
+            errors.push(FieldError::required("spec.conversion.conversionReviewVersions", ""));
+        }
     }
     errors
 }
@@ -155,8 +195,15 @@ fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
     for (position, field) in items(version, "/selectableFields").iter().enumerate() {
         let path = child(&index(&child(path, "selectableFields"), position), "jsonPath");
         let json_path = text(field, "/jsonPath");
+        let names = json_path.trim_start_matches('.').split('.');
+        let found = names.fold(version.pointer("/schema/openAPIV3Schema"), |schema, name| {
+            schema?.get("properties")?.get(name)
+        });
         if json_path.is_empty() {
             errors.push(FieldError::required(path, ""));
+        } else if json_path.starts_with('.') && found.is_none() {
+            let detail = "is an invalid path: does not refer to a valid field";
+            errors.push(FieldError::invalid_text(path, json_path, detail));
         } else if !json_path.starts_with('.') {
             let detail = "is an invalid path: must start with '.'";
             errors.push(FieldError::invalid_text(path, json_path, detail));
@@ -209,8 +256,12 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
         let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
         errors.push(FieldError::invalid_text(child(path, "format"), format, &detail));
     }
-    if text(column, "/jsonPath").is_empty() {
+    let json_path = text(column, "/jsonPath");
+    if json_path.is_empty() {
         errors.push(FieldError::required(child(path, "jsonPath"), ""));
+    } else if !json_path.starts_with('.') {
+        let detail = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid_text(child(path, "jsonPath"), json_path, detail));
     }
     errors
 }
@@ -226,7 +277,9 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
         refuse(&mut errors, &child(path, "plural"), plural, &names::label_1035(plural));
     }
     let singular = of("singular");
-    if !singular.is_empty() {
+    if singular.is_empty() {
+        errors.push(FieldError::required(child(path, "singular"), ""));
+    } else {
         refuse(&mut errors, &child(path, "singular"), singular, &names::label_1035(singular));
     }
     for name in ["kind", "listKind"] {

@@ -150,7 +150,12 @@ fn check_values(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn check_extensions(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let open = flag(schema, "x-kubernetes-preserve-unknown-fields");
+    let preserves = "x-kubernetes-preserve-unknown-fields";
+    let open = flag(schema, preserves);
+    if schema.get(preserves) == Some(&Value::Bool(false)) {
+        let detail = "must be true or undefined";
+        errors.push(FieldError::invalid(child(path, preserves), &Value::Bool(false), detail));
+    }
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
     if embedded && schema.get("additionalProperties").is_some() {
         let detail = "must not be used if x-kubernetes-embedded-resource is set";
@@ -165,10 +170,6 @@ fn check_extensions(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let others = ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"];
         for name in others.into_iter().filter(|name| flag(schema, name)) {
             errors.push(FieldError::invalid(child(path, name), &Value::Bool(true), detail));
-        }
-        if !text(schema, "type").is_empty() {
-            let detail = "must be empty if x-kubernetes-int-or-string is true";
-            errors.push(FieldError::forbidden(child(path, "type"), detail));
         }
     }
     check_list_type(schema, path, errors);
@@ -201,10 +202,18 @@ fn check_list_type(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(keys_at.as_str(), detail));
     }
     let properties = schema.pointer("/items/properties");
+    let required = schema.pointer("/items/required").and_then(Value::as_array);
     for (position, name) in keys.iter().enumerate() {
-        if properties.and_then(|all| all.get(name)).is_none() {
+        let Some(property) = properties.and_then(|all| all.get(name)) else {
             let detail = "entries must all be names of item properties";
             errors.push(FieldError::invalid_text(index(&keys_at, position), name, detail));
+            continue;
+        };
+        let is_required = required.is_some_and(|all| all.iter().any(|one| one == name));
+        if !is_required && property.get("default").is_none() {
+            let path = key(&child(&child(path, "items"), "properties"), name);
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            errors.push(FieldError::required(child(&path, "default"), detail));
         }
     }
 }
