@@ -217,7 +217,7 @@ fn validate_signer(name: &str) -> Vec<FieldError> {
     if rest.is_empty() {
         return invalid(form);
     }
-    let problems = NameRule::PathSegment.problems(rest);
+    let problems = NameRule::PathSegment.problems(rest, false);
     FieldError::invalid_for(path, name, problems).collect()
 }
 

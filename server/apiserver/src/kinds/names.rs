@@ -14,13 +14,20 @@ pub(crate) enum NameRule {
 }
 
 impl NameRule {
-    /// The errors of `name`.
-    pub(crate) fn problems(self, name: &str) -> Vec<String> {
+    /// The errors of `name`. With `prefix`, `name` is a `generateName`, to which more will be appended.
+    pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        let masked;
+        let name = if prefix && name.len() > 1 && name.ends_with('-') {
+            masked = format!("{}a", name.strip_suffix('-').unwrap_or(name));
+            masked.as_str()
+        } else {
+            name
+        };
         match self {
             Self::Subdomain => subdomain(name),
             Self::Label => label(name),
             Self::Label1035 => label_1035(name),
-            Self::PathSegment => path_segment(name),
+            Self::PathSegment => path_segment(name, prefix),
         }
     }
 }
@@ -75,8 +82,8 @@ pub(crate) fn label_1035(name: &str) -> Vec<String> {
     problems(name, 63, "characters", fits, LABEL_1035)
 }
 
-fn path_segment(name: &str) -> Vec<String> {
-    if matches!(name, "." | "..") {
+fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
     ["/", "%"]
@@ -164,8 +171,14 @@ mod tests {
             (NameRule::PathSegment, "..", false),
         ];
         for (rule, name, fine) in cases {
-            assert_eq!(rule.problems(name).is_empty(), fine, "{rule:?} {name}");
+            assert_eq!(rule.problems(name, false).is_empty(), fine, "{rule:?} {name}");
         }
+    }
+
+    #[test]
+    fn a_generate_name_may_end_in_a_dash() {
+        assert!(NameRule::Label.problems("a-", true).is_empty());
+        assert!(!NameRule::Label.problems("a-", false).is_empty());
     }
 
     #[test]

@@ -200,6 +200,15 @@ pub(crate) fn raise_generation(resource: &Resource, new: &mut Value, old: &Value
 /// The errors of a new object's metadata.
 pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let rule = resource.names;
+    let prefix = meta_text(object, "generateName");
+    if !prefix.is_empty() {
+        errors.extend(FieldError::invalid_for(
+            "metadata.generateName",
+            prefix,
+            rule.problems(prefix, true),
+        ));
+    }
     let name = meta_text(object, "name");
     if name.is_empty() {
         let detail = "name or generateName is required";
@@ -208,7 +217,7 @@ pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldErro
         errors.extend(FieldError::invalid_for(
             "metadata.name",
             name,
-            resource.names.problems(name),
+            rule.problems(name, false),
         ));
     }
     errors.extend(validate_maps(object));
