@@ -214,11 +214,7 @@ pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldErro
         let detail = "name or generateName is required";
         errors.push(FieldError::required("metadata.name", detail));
     } else {
-        errors.extend(FieldError::invalid_for(
-            "metadata.name",
-            name,
-            rule.problems(name, false),
-        ));
+        errors.extend(FieldError::invalid_for("metadata.name", name, rule.problems(name, false)));
     }
     errors.extend(validate_maps(object));
     errors
