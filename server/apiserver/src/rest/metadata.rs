@@ -182,7 +182,7 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     }
 }
 
-/// Nobody takes back or changes a deletion. Who tries counts as the one who set it, as in kube-apiserver.
+/// Nobody takes back or changes a deletion. A manager that tries owns the time of deletion, as in kube-apiserver.
 pub(crate) fn keep_deletion(new: &mut Value, old: &Value) {
     if let Some(at) = metadata(old).and_then(|metadata| metadata.get("deletionTimestamp")) {
         set_meta(new, "deletionTimestamp", at.clone());

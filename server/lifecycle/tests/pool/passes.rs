@@ -462,7 +462,6 @@ fn what_is_wrong_with_a_strategy_stops_updates_and_neither_scaling_nor_what_was_
     for strategy in [
         json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 0 } }),
         json!({ "rollingUpdate": { "deletePolicy": "Any" } }),
-        json!({ "type": "Other" }),
         json!({ "type": "InPlaceUpdate", "inPlaceUpdate": { "maxUnavailable": 0 } }),
     ] {
         let mut world = World::running(4, json!({ "strategy": strategy }));
@@ -474,8 +473,6 @@ fn what_is_wrong_with_a_strategy_stops_updates_and_neither_scaling_nor_what_was_
         world.drain("p-2");
         let plan = world.plan();
         let Some(Request::DeletePoolMachines { .. }) = request(&plan) else { panic!("{strategy}") };
-        world.pool.spec.template.spec.class.name = String::new();
-        assert!(request(&world.plan()).is_none(), "{strategy}: without a class nothing is done");
     }
 }
 
