@@ -1,11 +1,10 @@
 //! Progress and readiness against a core that a test plays frame by frame, on a paused clock.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[expect(dead_code, reason = "each test target uses a part")]
-mod tiny_core;
-
 use std::time::Duration;
 
+use crate::tiny_core::stable::Stable;
+use crate::tiny_core::{CoreSession, TinyCore, create, operation, welcome};
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request as Asked;
 use proto::operation_completed::Outcome;
@@ -13,8 +12,6 @@ use proto::operation_result::Response;
 use proto::register_request::Frame as FromDriver;
 use proto::register_response::Frame as ToDriver;
 use proto::{DriverState, OperationProgress, Readiness};
-use tiny_core::stable::Stable;
-use tiny_core::{CoreSession, TinyCore, create, operation, welcome};
 use tokio::time::Instant;
 
 fn long(id: &str, name: &str, interval: u64) -> proto::Operation {

@@ -1,14 +1,11 @@
 //! The session layer against a core that a test plays frame by frame, on a paused clock.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod admission;
-mod denied;
-mod leaving;
-mod tiny_core;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::tiny_core::stable::Stable;
+use crate::tiny_core::{TinyCore, create, operation, reference, welcome};
 use ostler_driver_sdk::Event;
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request as Asked;
@@ -20,16 +17,14 @@ use proto::{
     HeldState, MachineErrorCode as Code, OperationKind, OutcomeCertainty as Certainty, Readiness,
     Verdict,
 };
-use tiny_core::stable::Stable;
-use tiny_core::{TinyCore, create, operation, reference, welcome};
 use tokio::time::Instant;
 
-fn status(id: &str, name: &str) -> proto::Operation {
+pub(crate) fn status(id: &str, name: &str) -> proto::Operation {
     let request = proto::GetMachineStatusRequest::default();
     operation(id, name, Asked::GetMachineStatus(request))
 }
 
-fn verdict(id: &str, verdict: Verdict) -> proto::HeldVerdict {
+pub(crate) fn verdict(id: &str, verdict: Verdict) -> proto::HeldVerdict {
     proto::HeldVerdict { operation_id: id.to_owned(), verdict: verdict.into() }
 }
 
@@ -37,7 +32,7 @@ fn seconds(count: u64) -> Option<prost_types::Duration> {
     Duration::from_secs(count).try_into().ok()
 }
 
-fn shown(error: &proto::OperationError) -> (Code, Certainty, &str) {
+pub(crate) fn shown(error: &proto::OperationError) -> (Code, Certainty, &str) {
     (error.code(), error.certainty(), &error.reason)
 }
 

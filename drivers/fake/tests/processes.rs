@@ -46,7 +46,7 @@ fn makes_all_machines_when_it_is_a_process_of_another_test() {
 
 fn process(state_file: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["makes_all_machines_when_it_is_a_process_of_another_test", "--exact"])
+        .args(["processes::makes_all_machines_when_it_is_a_process_of_another_test", "--exact"])
         .env(STATE_FILE, state_file)
         .spawn()
         .unwrap()

@@ -1,14 +1,11 @@
 //! What the README and the schema file say is what the driver takes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../readme.rs"]
-mod readme;
-
 use ostler_driver_fake::control::Control;
 use ostler_driver_fake::spec::ProviderSpec;
 use serde_json::Value;
 
-use readme::{assert_fresh_schema, blocks};
+use crate::schema::{assert_fresh_schema, blocks};
 
 const README: &str = include_str!("../README.md");
 

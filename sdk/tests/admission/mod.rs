@@ -6,9 +6,9 @@ use ostler_proto::v1alpha1 as proto;
 use proto::register_response::Frame as ToDriver;
 use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, Readiness};
 
-use super::tiny_core::stable::Stable;
-use super::tiny_core::{TinyCore, create, welcome};
-use super::{shown, status};
+use crate::session::{shown, status};
+use crate::tiny_core::stable::Stable;
+use crate::tiny_core::{TinyCore, create, welcome};
 
 #[tokio::test(start_paused = true)]
 async fn f14_an_operation_of_an_old_term_is_refused() {

@@ -7,9 +7,9 @@ use proto::register_response::Frame as ToDriver;
 use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, Verdict};
 use tokio::time::Instant;
 
-use super::tiny_core::stable::Stable;
-use super::tiny_core::{TinyCore, create, welcome};
-use super::{shown, verdict};
+use crate::session::{shown, verdict};
+use crate::tiny_core::stable::Stable;
+use crate::tiny_core::{TinyCore, create, welcome};
 
 #[tokio::test(start_paused = true)]
 async fn a_mutation_that_was_cancelled_is_not_denied_its_secret_but_unwanted() {

@@ -7,9 +7,9 @@ use proto::register_response::Frame as ToDriver;
 use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, Readiness};
 use tokio::time::Instant;
 
-use super::shown;
-use super::tiny_core::stable::Stable;
-use super::tiny_core::{TinyCore, create, welcome};
+use crate::session::shown;
+use crate::tiny_core::stable::Stable;
+use crate::tiny_core::{TinyCore, create, welcome};
 
 #[tokio::test(start_paused = true)]
 async fn a_core_that_does_not_lead_is_left_and_the_next_one_tried_soon() {

@@ -1,6 +1,8 @@
 //! The generated CustomResourceDefinitions: fresh, and strict where they have to be.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod readable;
+
 use std::path::PathBuf;
 
 use serde_json::Value;

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod tls;
-
 use std::net::SocketAddr;
 
 use axum::body::Body;
@@ -43,7 +41,7 @@ impl Server {
     }
 
     async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
-        tls::connect(self.tls.authority_pem(), self.address, protocol).await
+        crate::tls::connect(self.tls.authority_pem(), self.address, protocol).await
     }
 
     async fn send(&self, request: Request<Body>) -> Response<Incoming> {

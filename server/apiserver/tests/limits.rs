@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod tls;
-
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::body::Body;
@@ -65,7 +63,7 @@ impl Server {
     }
 
     async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
-        tls::connect(self.tls.authority_pem(), self.address, protocol).await
+        crate::tls::connect(self.tls.authority_pem(), self.address, protocol).await
     }
 
     /// An HTTP/2 connection whose streams take so many bytes before they are read.

@@ -3,7 +3,7 @@
 use ostler_lifecycle::plan::EventReason;
 use serde_json::json;
 
-use crate::world::{World, deployment};
+use crate::deployment::world::{World, deployment};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MIN_OF_GROUP: &str = "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";

@@ -9,7 +9,7 @@ use ostler_api::names::label::{CLUSTER_API_DEPLOYMENT, TEMPLATE_HASH};
 use ostler_lifecycle::deployment::decide as plan;
 use serde_json::{Value, json};
 
-use crate::world::{World, deployment};
+use crate::deployment::world::{World, deployment};
 
 /// A deployment of three, and a set of its template that has no hash and no controller, with its machines.
 fn with_a_plain_set() -> World {

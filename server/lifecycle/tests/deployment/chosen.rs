@@ -5,7 +5,7 @@ use ostler_api::names::annotation::{
 };
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::deployment::world::World;
 
 const EARLY: &str = "2026-01-01T00:00:00Z";
 const LATE: &str = "2026-01-01T01:00:00Z";

@@ -20,7 +20,7 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::world::{World, deployment, has_label, owner, with_phase};
+use crate::deployment::world::{World, deployment, has_label, owner, with_phase};
 
 const CLASSES: [&str; 3] = ["one", "two", "three"];
 

@@ -3,7 +3,7 @@
 use ostler_api::names::annotation::PRIORITY;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::deployment::world::World;
 
 /// Three Machines of which the first is lost, as it was changed before; a rollout whose first new Machine runs.
 fn mid_rollout(lost: &Value, others: &Value) -> World {

@@ -7,7 +7,7 @@ use ostler_lifecycle::deployment::counts::{Counts, Fleet};
 use ostler_lifecycle::deployment::in_place::{Selection, let_go, select};
 use serde_json::{Value, json};
 
-use crate::world::{World, deployment, with_phase};
+use crate::deployment::world::{World, deployment, with_phase};
 
 fn in_place(replicas: i32, (surge, unavailable): (i32, i32), kind: &str) -> Value {
     let mut object = deployment(replicas);

@@ -6,7 +6,7 @@ use ostler_api::names::{annotation, label, taint};
 use ostler_lifecycle::deployment::{decide as plan, status};
 use serde_json::{Value, json};
 
-use crate::world::{World, deployment, with_phase};
+use crate::deployment::world::{World, deployment, with_phase};
 
 fn wanted(of: &[(&str, i32)]) -> BTreeMap<String, i32> {
     of.iter().map(|(class, replicas)| ((*class).to_owned(), *replicas)).collect()

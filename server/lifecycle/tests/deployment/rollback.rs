@@ -3,7 +3,7 @@
 use ostler_api::bootstrap::Bootstrap;
 use serde_json::json;
 
-use crate::world::World;
+use crate::deployment::world::World;
 
 /// The CRD refuses a write without these fields.
 #[test]

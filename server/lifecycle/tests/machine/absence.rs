@@ -11,7 +11,7 @@ use ostler_lifecycle::{
     plan::EventReason,
 };
 
-use crate::world::{PROVIDER_ID, World, seconds};
+use crate::machine::world::{PROVIDER_ID, World, seconds};
 
 /// A create in flight while its Machine is deleted.
 fn deleted_while_created(lag: Option<u64>) -> World {

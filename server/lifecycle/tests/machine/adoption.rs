@@ -15,7 +15,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{Instance, NODE, PROVIDER_ID, UID, World};
+use crate::machine::world::{Instance, NODE, PROVIDER_ID, UID, World};
 
 /// The instance of a life before, under this UID.
 fn instance(uid: &str) -> Instance {

@@ -10,7 +10,7 @@ use ostler_lifecycle::{
     snapshot::{ClassView, SecretFacts, SecretView},
 };
 
-use crate::world::{World, secret};
+use crate::machine::world::{World, secret};
 
 /// The world lacks something: its reason shows, nothing is sent; once it is there, the machine goes
 /// on.
@@ -171,7 +171,7 @@ fn an_empty_provider_id_is_not_believed_and_looked_at_again() {
     assert_eq!(world.creates, 1, "the read found it, with its id this time");
     assert_eq!(
         world.machine().provider_id().map(ProviderId::as_str),
-        Some(crate::world::PROVIDER_ID)
+        Some(crate::machine::world::PROVIDER_ID)
     );
 }
 
@@ -191,7 +191,7 @@ fn a_provider_id_that_another_machine_has_is_not_taken() {
     world.settle();
     assert_eq!(
         world.machine().provider_id().map(ProviderId::as_str),
-        Some(crate::world::PROVIDER_ID)
+        Some(crate::machine::world::PROVIDER_ID)
     );
     assert_eq!(world.creates, 1);
 }

@@ -19,8 +19,8 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::in_place::put_into_a_set;
-use crate::world::{NODE, UID, World};
+use crate::machine::in_place::put_into_a_set;
+use crate::machine::world::{NODE, UID, World};
 
 /// A world with `spec.bootstrap` in the Machine.
 pub fn world(bootstrap: Value) -> World {
@@ -389,8 +389,10 @@ fn once_the_data_were_there_the_config_may_fail_or_go() {
 #[test]
 fn an_instance_that_is_there_already_needs_no_data() {
     let mut world = world(json!({ "configRef": config_ref() }));
-    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
-    world.machine_mut().spec.provider_id = Some(crate::world::PROVIDER_ID.into());
+    world
+        .instances
+        .push(crate::machine::world::Instance { initialized: true, ..Default::default() });
+    world.machine_mut().spec.provider_id = Some(crate::machine::world::PROVIDER_ID.into());
     world.bootstrap.config = ConfigView::KindMissing;
     world.join();
     world.settle();
@@ -493,7 +495,7 @@ fn the_addresses_and_the_provider_id_are_those_of_the_driver() {
     assert_eq!(world.status().addresses, [address]);
     assert_eq!(
         world.machine().provider_id().map(ProviderId::as_str),
-        Some(crate::world::PROVIDER_ID)
+        Some(crate::machine::world::PROVIDER_ID)
     );
 }
 

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use serde_json::json;
 
-use crate::world::{Instance, NODE, PROVIDER_ID, World};
+use crate::machine::world::{Instance, NODE, PROVIDER_ID, World};
 
 /// A driver that reads no tags, and a class with this annotation.
 fn with_annotation(value: Option<&str>) -> World {

@@ -11,7 +11,7 @@ use ostler_lifecycle::{
 };
 use proptest::prelude::*;
 
-use crate::world::{World, pod};
+use crate::machine::world::{World, pod};
 
 /// Something that happens to a machine.
 #[derive(Debug, Clone)]

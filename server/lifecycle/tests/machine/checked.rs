@@ -16,7 +16,7 @@ use ostler_lifecycle::{
     snapshot::NodeView,
 };
 
-use crate::{
+use crate::machine::{
     in_place::{select, set},
     pooled::emptied,
     world::{World, seconds},

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use serde_json::json;
 
-use crate::world::World;
+use crate::machine::world::World;
 
 fn taint(key: &str, effect: &str) -> Taint {
     Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }

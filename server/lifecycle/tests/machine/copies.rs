@@ -9,8 +9,8 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::bootstrap::{config_ref, owners, world};
-use crate::world::{UID, World, edit_status};
+use crate::machine::bootstrap::{config_ref, owners, world};
+use crate::machine::world::{UID, World, edit_status};
 
 /// A Machine of a set, and the copy of a template that the set made for it.
 fn with_copy(finalizers: &[&str]) -> World {

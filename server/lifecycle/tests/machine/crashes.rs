@@ -12,7 +12,7 @@ use ostler_lifecycle::plan::{Action, EventReason, Next};
 use ostler_lifecycle::snapshot::Observed;
 use ostler_lifecycle::user_data::token_id;
 
-use crate::world::{PROVIDER_ID, UID, World};
+use crate::machine::world::{PROVIDER_ID, UID, World};
 
 /// Where the core dies while an operation of this kind is at work.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +162,7 @@ fn the_result_of_an_earlier_delivery_counts_for_the_intent() {
     world.pass();
     assert_eq!(
         world.machine().provider_id().map(ProviderId::as_str),
-        Some(crate::world::PROVIDER_ID)
+        Some(crate::machine::world::PROVIDER_ID)
     );
     assert_eq!(world.count(Kind::CreateMachine), 1);
 }

@@ -13,8 +13,8 @@ use ostler_api::{
 use ostler_lifecycle::operation::{Failure, InstanceRecord, OperationView, Request, Success};
 use ostler_lifecycle::plan::Next;
 
-use crate::retry::{Then, expected};
-use crate::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
+use crate::machine::retry::{Then, expected};
+use crate::machine::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
 
 /// A world in which a create is in flight.
 fn creating() -> World {
@@ -70,7 +70,7 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
 fn a_failed_create_leaves_until_when_a_machine_is_preserved() {
     for code in ErrorCode::ALL {
         let mut world = creating();
-        let until = crate::world::seconds(world.now, 3600);
+        let until = crate::machine::world::seconds(world.now, 3600);
         let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
         notes.insert(names::annotation::PRESERVE.to_owned(), "now".to_owned());
         let status = world.machine_mut().status.get_or_insert_default();
@@ -223,7 +223,9 @@ fn the_creation_timeout_does_not_count_while_class_or_driver_are_missing() {
 #[test]
 fn an_instance_that_is_there_already_is_adopted_without_a_create() {
     let mut world = World::new();
-    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
+    world
+        .instances
+        .push(crate::machine::world::Instance { initialized: true, ..Default::default() });
     world.settle();
     assert_eq!(world.creates, 0);
     assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
@@ -453,7 +455,7 @@ fn an_instance_whose_node_does_not_come_fails_with_its_timeout() {
 fn a_node_of_another_instance_is_not_ours() {
     let mut world = initializing();
     world.settle_no_node();
-    let mut stale = crate::world::node("True", world.now);
+    let mut stale = crate::machine::world::node("True", world.now);
     stale.spec.as_mut().unwrap().provider_id = Some("fake:///someone-else".to_owned());
     world.node = ostler_lifecycle::snapshot::NodeView::Known(stale.into());
     let plan = world.pass();

@@ -9,7 +9,7 @@ use ostler_lifecycle::{
     operation::OperationView, outage::Outage, plan::Next, snapshot::SecretView,
 };
 
-use crate::world::{World, looks_again};
+use crate::machine::world::{World, looks_again};
 
 /// A machine that may take so long, until this verb is in flight.
 fn with_timeout(timeout: &str, kind: Kind) -> World {

@@ -11,7 +11,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed},
 };
 
-use crate::world::{Instance, PROVIDER_ID, World, looks_again};
+use crate::machine::world::{Instance, PROVIDER_ID, World, looks_again};
 
 #[test]
 fn a_machine_deleted_while_it_is_created_cancels_waits_and_deletes_by_identity() {
@@ -218,7 +218,7 @@ fn a_node_that_joined_unseen_is_drained_before_its_instance_goes() {
     assert_eq!(world.count(Kind::DeleteMachine), 0, "its node was not looked for by that name");
     assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     world.join();
-    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.pods = Observed::Known(vec![crate::machine::world::pod("web")]);
     world.pass();
     world.pass();
     assert_eq!(world.step(), Some(MachineStep::DrainNode));
@@ -238,7 +238,7 @@ fn a_node_that_comes_while_the_driver_is_away_is_drained_too() {
     world.settle();
     assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
     world.join();
-    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.pods = Observed::Known(vec![crate::machine::world::pod("web")]);
     world.connected = true;
     world.settle();
     assert_eq!(world.count(Kind::DeleteMachine), 0);
@@ -263,7 +263,7 @@ fn a_node_that_takes_pods_again_while_the_driver_is_away_is_drained_again() {
             world.patch_node(&NodePatch { uncordon: true, ..NodePatch::default() });
         }
         if came {
-            world.pods = Observed::Known(vec![crate::world::pod("web")]);
+            world.pods = Observed::Known(vec![crate::machine::world::pod("web")]);
         }
         world.pass();
         let step = if again { MachineStep::CordonNode } else { MachineStep::DeleteInstance };
@@ -285,7 +285,7 @@ fn a_node_that_takes_pods_again_for_longer_than_the_drain_may_last_goes_all_the_
     world.connected = false;
     world.settle();
     world.patch_node(&NodePatch { uncordon: true, ..NodePatch::default() });
-    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.pods = Observed::Known(vec![crate::machine::world::pod("web")]);
     world.later(7200);
     world.connected = true;
     world.settle();

@@ -14,7 +14,7 @@ use ostler_lifecycle::{
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
 
-use crate::{
+use crate::machine::{
     pods::pod,
     world::{World, looks_again, node},
 };
@@ -491,14 +491,14 @@ fn a_drain_has_no_longer_than_the_infrastructure_leaves_the_instance() {
         world.pods = Observed::Known(vec![pod("db")]);
         world.protected.insert("db".to_owned());
         world.machine_mut().spec.drain_timeout = Some("10m".into());
-        let at = crate::world::seconds(world.now, in_seconds);
+        let at = crate::machine::world::seconds(world.now, in_seconds);
         let notice = serde_json::json!({ "reason": reason, "effectiveAt": at });
         let status = world.machine_mut().status.as_mut().unwrap();
         status.instance_notice = serde_json::from_value(notice).unwrap();
         world.delete();
         world.settle_pods();
         let set = world.status().drain.unwrap().deadline.unwrap().0;
-        assert_eq!(set, crate::world::seconds(world.now, deadline), "{what}");
+        assert_eq!(set, crate::machine::world::seconds(world.now, deadline), "{what}");
     }
 }
 

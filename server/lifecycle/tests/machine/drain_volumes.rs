@@ -10,8 +10,8 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed, PodView},
 };
 
-use crate::in_place::select;
-use crate::world::{World, looks_again, pod};
+use crate::machine::in_place::select;
+use crate::machine::world::{World, looks_again, pod};
 
 /// A cordoned node, and the machine being deleted. The driver cannot name volumes.
 fn draining(pods: &[(&str, i32, &str)]) -> World {

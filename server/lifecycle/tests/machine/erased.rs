@@ -10,7 +10,7 @@ use ostler_api::{
 use ostler_lifecycle::{operation::OperationView, plan::Action};
 use serde_json::{Value, json};
 
-use crate::world::{UPSTREAM, World, edit_status};
+use crate::machine::world::{UPSTREAM, World, edit_status};
 
 /// Passes and answers of one life, in order. False: the life is over.
 fn go_on(world: &mut World, step: usize) -> bool {

@@ -15,7 +15,7 @@ use ostler_lifecycle::{
     snapshot::NodeView,
 };
 
-use crate::world::{self, World, looks_again, seconds};
+use crate::machine::world::{self, World, looks_again, seconds};
 
 #[test]
 fn a_machine_whose_node_is_lost_is_unknown_and_then_failed() {

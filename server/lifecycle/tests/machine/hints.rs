@@ -15,7 +15,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, TargetView},
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 fn tell(world: &mut World, kind: HintKind) {
     let hint = Hint {
@@ -281,7 +281,7 @@ fn a_notice_is_shown_with_its_time_and_once_and_goes_when_it_is_over() {
     world.settle();
     let shown = world.status().instance_notice.unwrap();
     assert_eq!(shown.reason, NoticeReason::TerminationNotice);
-    assert_eq!(shown.effective_at.unwrap().0, crate::world::seconds(world.now, 120));
+    assert_eq!(shown.effective_at.unwrap().0, crate::machine::world::seconds(world.now, 120));
     assert_eq!(shown.message.as_deref(), Some("it says so"));
     let count = |world: &World| {
         world.events.iter().filter(|it| it.reason == EventReason::TerminationNotice).count()

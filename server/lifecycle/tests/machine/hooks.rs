@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::plan::EventReason;
 
-use crate::world::{World, looks_again, pod};
+use crate::machine::world::{World, looks_again, pod};
 
 fn hook(world: &mut World, prefix: &str, owner: Option<&str>) {
     let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();

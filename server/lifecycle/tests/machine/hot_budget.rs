@@ -10,7 +10,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::World;
+use crate::machine::world::World;
 
 /// A running machine whose class was edited.
 fn edited() -> World {

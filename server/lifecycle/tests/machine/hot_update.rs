@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{World, looks_again};
+use crate::machine::world::{World, looks_again};
 
 const S1: &str = r#"{"size":1,"tags":{"a":"1"}}"#;
 const S2: &str = r#"{"size":1,"tags":{"a":"2"}}"#;

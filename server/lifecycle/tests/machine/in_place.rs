@@ -20,7 +20,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed, PodView},
 };
 
-use crate::world::{World, looks_again, pod, seconds};
+use crate::machine::world::{World, looks_again, pod, seconds};
 
 pub fn edit_node(world: &mut World, edit: impl FnOnce(&mut Node)) {
     let mut node = world.node().clone();

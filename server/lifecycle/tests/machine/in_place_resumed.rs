@@ -6,7 +6,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
-use crate::{
+use crate::machine::{
     in_place::{
         at_stage, edit_node, has_label, is_cordoned, put_into_a_set, ready, select, set, sick,
         stage,

@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{PROVIDER_ID, World};
+use crate::machine::world::{PROVIDER_ID, World};
 
 /// A driver that offers InitializeMachine and leaves `initialized` out of its records.
 fn silent(world: &World) -> Success {
@@ -119,7 +119,7 @@ fn an_instance_of_a_create_that_was_said_to_have_failed_is_initialized() {
 fn a_failed_initialization_of_another_controller_is_gone_on_with() {
     for code in ["Uninitialized", "Initialization"] {
         let mut world = World::new();
-        world.instances.push(crate::world::Instance::default());
+        world.instances.push(crate::machine::world::Instance::default());
         let machine = world.machine_mut();
         machine.spec.provider_id = Some(PROVIDER_ID.into());
         machine.metadata.labels = Some([(names::label::NODE.to_owned(), "n".to_owned())].into());

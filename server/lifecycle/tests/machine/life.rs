@@ -11,7 +11,7 @@ use ostler_lifecycle::{
     user_data::token_id,
 };
 
-use crate::world::{NODE, PROVIDER_ID, UID, World, pod};
+use crate::machine::world::{NODE, PROVIDER_ID, UID, World, pod};
 
 #[test]
 fn the_life_of_a_machine_from_new_to_gone() {

@@ -15,7 +15,7 @@ use ostler_lifecycle::{
     snapshot::TargetView,
 };
 
-use crate::world::{PROVIDER_ID, World, looks_again};
+use crate::machine::world::{PROVIDER_ID, World, looks_again};
 
 fn joining() -> World {
     let mut world = World::new();

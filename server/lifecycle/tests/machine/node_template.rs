@@ -14,7 +14,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::machine::world::World;
 
 fn template(world: &mut World, template: &Value) {
     let template = serde_json::from_value(template.clone()).unwrap();

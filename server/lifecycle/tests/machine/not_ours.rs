@@ -9,7 +9,7 @@ use ostler_api::{
 use ostler_lifecycle::{operation::Request, plan::EventReason, snapshot::NodeView};
 use serde_json::json;
 
-use crate::world::{Instance, NODE, PROVIDER_ID, World};
+use crate::machine::world::{Instance, NODE, PROVIDER_ID, World};
 
 /// A Machine that machine-controller-manager made, Running, with an instance that carries no tag of
 /// ours.

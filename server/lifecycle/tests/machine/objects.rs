@@ -12,7 +12,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{NODE, PROVIDER_ID, World};
+use crate::machine::world::{NODE, PROVIDER_ID, World};
 
 pub fn class(spec: &serde_json::Value) -> MachineClass {
     serde_json::from_value(json!({

@@ -8,7 +8,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::operation::{InstanceRecord, OperationView, Success};
 
-use crate::world::{PROVIDER_ID, World, pod};
+use crate::machine::world::{PROVIDER_ID, World, pod};
 
 fn pause(world: &mut World, value: &str) {
     let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();

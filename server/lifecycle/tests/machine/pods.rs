@@ -12,7 +12,7 @@ use ostler_lifecycle::{
     volume::{AttachmentView, VolumeFacts, VolumesView},
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 impl World {
     pub(crate) fn evict_or_end(&mut self, pod: &PodRef) -> Performed {

@@ -16,7 +16,7 @@ use ostler_lifecycle::{
     snapshot::{Observed, OwnPool, TargetView},
 };
 
-use crate::{
+use crate::machine::{
     in_place::is_cordoned,
     target::cut_off,
     world::{PROVIDER_ID, World, pod},

@@ -17,8 +17,8 @@ use ostler_lifecycle::{
 
 use serde_json::json;
 
-use crate::in_place::{is_cordoned, select, set};
-use crate::world::{World, looks_again, pod};
+use crate::machine::in_place::{is_cordoned, select, set};
+use crate::machine::world::{World, looks_again, pod};
 
 fn ask(world: &mut World, value: &str) {
     let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
@@ -154,7 +154,7 @@ fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_th
         .unwrap();
         machine.metadata.owner_references = Some(vec![owner_reference(&set)]);
         // One that had run for a while is replaced without a pause.
-        let joined = crate::world::seconds(world.now, -3600);
+        let joined = crate::machine::world::seconds(world.now, -3600);
         world.machine_mut().status.as_mut().unwrap().joined_at = Some(joined.into());
         fails(&mut world);
         if on_node {

@@ -15,7 +15,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, seconds};
+use crate::machine::world::{World, seconds};
 
 /// A kept status has no news about fields that are written immediately. The end of a failure may wait with the rest,
 /// and so may the first words about a Node that joins.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::names::annotation::{LAST_APPLIED_NODE_TEMPLATE, REPLACED_BY_TEMPLATE};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::machine::world::World;
 
 const HOST: &str = "kubernetes.io/hostname";
 

@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, looks_again, seconds};
+use crate::machine::world::{World, looks_again, seconds};
 
 const PATIENCE: Duration = Duration::from_mins(20);
 

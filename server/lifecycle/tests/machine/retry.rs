@@ -9,7 +9,7 @@ use ostler_api::operation::Reason;
 use ostler_lifecycle::operation::{Failure, OperationView};
 use ostler_lifecycle::retry::{Precondition, RetryAction, rule};
 
-use crate::world::World;
+use crate::machine::world::World;
 
 const VERBS: [Kind; 5] = [
     Kind::CreateMachine,

@@ -17,7 +17,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::{
+use crate::machine::{
     pods::pod,
     world::{NODE, World, node},
 };

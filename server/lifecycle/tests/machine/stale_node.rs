@@ -14,7 +14,7 @@ use ostler_lifecycle::{
     snapshot::NodeView,
 };
 
-use crate::world::{World, node};
+use crate::machine::world::{World, node};
 
 fn joining() -> World {
     let mut world = World::new();
@@ -256,7 +256,9 @@ fn a_node_without_provider_id_is_taken_unless_it_is_older_than_the_machine() {
 #[test]
 fn a_node_that_is_older_than_a_machine_that_adopted_its_instance_is_taken() {
     let mut world = World::new();
-    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
+    world
+        .instances
+        .push(crate::machine::world::Instance { initialized: true, ..Default::default() });
     world.settle();
     assert_eq!(world.creates, 0);
     world.node = NodeView::Known(Arc::new(without_id(&world, 3600)));

@@ -11,7 +11,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed},
 };
 
-use crate::world::{PROVIDER_ID, World, pod};
+use crate::machine::world::{PROVIDER_ID, World, pod};
 
 /// The reaction of machine-controller to a description: the first entry of the list found in the description decides.
 const UPSTREAM: [(&str, &str); 6] = [

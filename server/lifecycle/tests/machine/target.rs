@@ -12,7 +12,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed, TargetView},
 };
 
-use crate::world::{NODE, World, looks_again};
+use crate::machine::world::{NODE, World, looks_again};
 
 fn without_target() -> World {
     let mut world = World::new();

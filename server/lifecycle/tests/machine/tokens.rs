@@ -14,7 +14,7 @@ use ostler_lifecycle::{
     user_data::{token_id, token_id_after},
 };
 
-use crate::world::{UID, World, looks_again, pod};
+use crate::machine::world::{UID, World, looks_again, pod};
 
 /// A world in which a create is in flight.
 fn creating() -> World {

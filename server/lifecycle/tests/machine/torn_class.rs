@@ -10,7 +10,7 @@ use ostler_lifecycle::{
     snapshot::{ClassFacts, ClassView, SecretFacts, SecretView},
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 fn tear_class(world: &mut World) {
     let class = world.class.take().unwrap();

@@ -9,7 +9,7 @@ use ostler_api::names::{annotation, annotation::CLUSTER_ID, finalizer, label};
 use ostler_lifecycle::operation::{Failure, InstanceRecord, Success};
 use ostler_lifecycle::snapshot::NodeView;
 
-use crate::world::{NODE, PROVIDER_ID, World};
+use crate::machine::world::{NODE, PROVIDER_ID, World};
 
 fn noted(world: &World) -> Option<&str> {
     world.node().metadata.annotations.as_ref()?.get(CLUSTER_ID).map(String::as_str)
@@ -96,7 +96,7 @@ fn with_other_id() -> World {
     let mut world = World::running();
     assert_eq!(said(&world).as_deref(), Some(PROVIDER_ID));
     world.machine_mut().spec.provider_id = Some(OTHER.into());
-    let mut node = crate::world::node("True", world.now);
+    let mut node = crate::machine::world::node("True", world.now);
     node.metadata.name = Some("other".to_owned());
     node.metadata.uid = Some("other-uid".to_owned());
     node.spec.as_mut().unwrap().provider_id = Some(OTHER.to_owned());

@@ -35,9 +35,9 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-pub use crate::objects::{UPSTREAM, class, edit_status, node, secret};
-pub use crate::pods::pod;
-use crate::record::check_kept;
+pub use crate::machine::objects::{UPSTREAM, class, edit_status, node, secret};
+pub use crate::machine::pods::pod;
+use crate::machine::record::check_kept;
 use json_patch::merge;
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";

@@ -5,7 +5,7 @@ use ostler_lifecycle::{
     snapshot::{BootstrapToken, Observed},
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 impl World {
     pub fn perform_all(&mut self, plan: &Plan) -> Vec<Performed> {

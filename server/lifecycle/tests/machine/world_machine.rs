@@ -11,7 +11,7 @@ use ostler_lifecycle::{
     snapshot::{DriverFacts, DriverView},
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 impl World {
     /// The provider spec of the class as it is now.

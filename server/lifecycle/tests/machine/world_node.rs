@@ -9,7 +9,7 @@ use ostler_lifecycle::{
     snapshot::NodeView,
 };
 
-use crate::world::World;
+use crate::machine::world::World;
 
 impl World {
     pub fn patch_node(&mut self, patch: &NodePatch) {

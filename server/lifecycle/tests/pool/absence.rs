@@ -10,7 +10,7 @@ use ostler_api::{
 use ostler_lifecycle::{class::FinalizerChange, operation::Failure, snapshot::DriverView};
 use serde_json::json;
 
-use crate::world::{World, request};
+use crate::pool::world::{World, request};
 
 #[test]
 fn a_group_that_lists_show_late_is_deleted_before_its_pool_goes() {

@@ -22,7 +22,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, changed, class, request};
+use crate::pool::world::{World, changed, class, request};
 
 fn named(template: &str) -> Value {
     let config =

@@ -8,7 +8,7 @@ use ostler_api::{
 use ostler_lifecycle::operation::{OperationView, Request};
 use serde_json::json;
 
-use crate::world::{World, changed, request, set_phase, victims};
+use crate::pool::world::{World, changed, request, set_phase, victims};
 
 fn later(world: &mut World, seconds: i64) {
     world.now = world.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();

@@ -9,7 +9,7 @@ use ostler_api::operation::Request;
 use ostler_lifecycle::pool::{Cause, label_value, model_hash, patches, selector};
 use serde_json::json;
 
-use crate::world::{World, request, victims};
+use crate::pool::world::{World, request, victims};
 
 fn names(world: &World) -> Vec<String> {
     world.plan().create.iter().map(|machine| machine.name().to_owned()).collect()

@@ -13,7 +13,9 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{ALL, World, changed, driver, failure, record, request, set_phase, victims};
+use crate::pool::world::{
+    ALL, World, changed, driver, failure, record, request, set_phase, victims,
+};
 
 fn size(expected: i32, wanted: i32) -> PoolSize {
     PoolSize { expected, wanted }

@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{ALL, World, changed, driver, record, request, set_phase, victims};
+use crate::pool::world::{ALL, World, changed, driver, record, request, set_phase, victims};
 
 /// The group carries out the request, and the pool sees the result.
 fn carry_out(world: &mut World, plan: &Decision) {

@@ -11,7 +11,7 @@ use ostler_api::{
 use ostler_lifecycle::pool::{GroupView, Known, Read, Reading, expected};
 use serde_json::json;
 
-use crate::world::World;
+use crate::pool::world::World;
 
 /// The driver's answer for a group with these instances.
 fn reading(ids: &[&str]) -> Reading {

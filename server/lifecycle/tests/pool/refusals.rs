@@ -8,8 +8,8 @@ use ostler_api::{
 use ostler_lifecycle::snapshot::{SecretFacts, SecretView};
 use serde_json::{Value, json};
 
-use crate::updates::{UPDATE, asked, id, retag, updating};
-use crate::world::{World, failure, not_hot};
+use crate::pool::updates::{UPDATE, asked, id, retag, updating};
+use crate::pool::world::{World, failure, not_hot};
 
 /// Each refusal pushed an older one out, and that was asked about again: without end, and without a wait.
 #[test]

@@ -15,7 +15,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, changed, request};
+use crate::pool::world::{World, changed, request};
 
 /// A pool whose user data ask for a token, which none was looked up for yet.
 fn world(more: Value) -> World {

@@ -17,7 +17,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{
+use crate::pool::world::{
     ALL, World, changed, class_with, driver, failure, not_hot, request, set_phase, victims,
 };
 

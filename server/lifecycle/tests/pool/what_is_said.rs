@@ -15,9 +15,11 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::passes::turn;
-use crate::updates::{asked, retag, updating};
-use crate::world::{ALL, World, class_with, driver, failure, not_hot, record, set_phase, victims};
+use crate::pool::passes::turn;
+use crate::pool::updates::{asked, retag, updating};
+use crate::pool::world::{
+    ALL, World, class_with, driver, failure, not_hot, record, set_phase, victims,
+};
 
 /// A driver may say FAILED for any change that failed, as one of tags.
 #[test]

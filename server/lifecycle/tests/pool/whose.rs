@@ -11,7 +11,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{World, changed, failure, request, victims};
+use crate::pool::world::{World, changed, failure, request, victims};
 
 fn infrastructure(plan: &Decision) -> (&str, &str) {
     let mut all = plan.status.conditions.iter();

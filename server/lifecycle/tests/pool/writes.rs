@@ -18,7 +18,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, set_phase};
+use crate::pool::world::{World, set_phase};
 
 fn writes(world: &World, part: Part) -> Vec<Write> {
     let batches = plan(&world.snapshot()).writes.into_iter();

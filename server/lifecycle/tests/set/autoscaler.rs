@@ -4,7 +4,7 @@ use ostler_api::Machine;
 use ostler_lifecycle::set::Cause;
 use serde_json::{Value, json};
 
-use crate::objects::{decide, machine, running, set, victims};
+use crate::set::objects::{decide, machine, running, set, victims};
 
 const EARLY: &str = "2026-01-01T10:00:00Z";
 const LATE: &str = "2026-01-01T11:00:00Z";

@@ -4,7 +4,7 @@ use ostler_api::MachineSet;
 use ostler_lifecycle::set::{decide as plan, owner_reference};
 use serde_json::{Value, json};
 
-use crate::objects::{decide, deleting, machine, names, running, set, snapshot};
+use crate::set::objects::{decide, deleting, machine, names, running, set, snapshot};
 
 fn orphan(change: Value) -> Arc<ostler_api::Machine> {
     let mut all = json!({ "metadata": { "ownerReferences": null } });

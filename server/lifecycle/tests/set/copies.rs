@@ -10,7 +10,7 @@ use ostler_lifecycle::set::{Blind, Blocker, Snapshot, decide, plan};
 use ostler_lifecycle::write::{Part, Verb, Write};
 use serde_json::{Value, json};
 
-use crate::objects::{running, set, snapshot};
+use crate::set::objects::{running, set, snapshot};
 
 fn named(template: &str, status: &Value) -> MachineSet {
     let config =

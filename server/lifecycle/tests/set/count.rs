@@ -5,7 +5,7 @@ use ostler_lifecycle::set::{
 };
 use serde_json::{Value, json};
 
-use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
+use crate::set::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
 
 #[test]
 fn a_set_creates_what_is_missing_and_deletes_what_is_too_much() {

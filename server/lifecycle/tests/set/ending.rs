@@ -4,7 +4,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::objects::{decide, deleting, running, set, snapshot, victims};
+use crate::set::objects::{decide, deleting, running, set, snapshot, victims};
 
 fn gone(finalizers: serde_json::Value) -> ostler_api::MachineSet {
     let deletion = "2026-01-01T11:00:00Z";

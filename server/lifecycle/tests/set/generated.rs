@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::objects::{machine, now, set, snapshot};
+use crate::set::objects::{machine, now, set, snapshot};
 
 const PHASES: [&str; 11] = [
     "",

@@ -3,7 +3,7 @@
 use ostler_lifecycle::set::Cause;
 use serde_json::{Value, json};
 
-use crate::objects::{decide, deleting, machine, running, set, victims};
+use crate::set::objects::{decide, deleting, machine, running, set, victims};
 
 fn announced(name: &str, notice: Value) -> std::sync::Arc<ostler_api::Machine> {
     machine(name, json!({ "status": { "instanceNotice": notice } }))

@@ -4,7 +4,7 @@ use ostler_api::Machine;
 use ostler_lifecycle::set::{Policy, Rank};
 use serde_json::{Value, json};
 
-use crate::objects::{decide, machine, now, running, set, victims, with_phase};
+use crate::set::objects::{decide, machine, now, running, set, victims, with_phase};
 
 fn annotated(name: &str, key: &str, value: &str) -> Arc<Machine> {
     machine(name, json!({ "metadata": { "annotations": { key: value } } }))

@@ -4,7 +4,7 @@ use ostler_api::{Machine, names::annotation::LAST_NODE_PRESERVE};
 use ostler_lifecycle::set::{Decision, NodeWish, decide as plan};
 use serde_json::{Value, json};
 
-use crate::objects::{decide, machine, set, snapshot, victims};
+use crate::set::objects::{decide, machine, set, snapshot, victims};
 
 const KEY: &str = "node.machine.sapcloud.io/preserve";
 

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::objects::{decide, deleting, machine, set};
+use crate::set::objects::{decide, deleting, machine, set};
 
 fn patch(template: Value, own: Value) -> Option<Value> {
     let mut spec = template;

@@ -8,7 +8,7 @@ use ostler_lifecycle::template_identity::digest;
 use ostler_lifecycle::write::{Only, Part, Then, Verb};
 use serde_json::{Value, json};
 
-use crate::objects::{deleting, machine, names, running, set, snapshot};
+use crate::set::objects::{deleting, machine, names, running, set, snapshot};
 
 /// A Machine in reserve, made from the template of the set, changed by JSON.
 fn spare(name: &str, zone: Option<&str>, change: Value) -> Spare {

@@ -2,7 +2,7 @@ use ostler_api::MachineSet;
 use ostler_lifecycle::set::{Failures, decide as plan, is_news, status};
 use serde_json::{Value, json};
 
-use crate::objects::{deleting, machine, now, running, set, snapshot, with_phase};
+use crate::set::objects::{deleting, machine, now, running, set, snapshot, with_phase};
 
 fn written(
     set: MachineSet,

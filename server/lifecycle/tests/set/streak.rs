@@ -11,7 +11,7 @@ use ostler_api::{
 use ostler_lifecycle::set::{Decision, Failures, Snapshot, decide as plan, status};
 use serde_json::{Value, json};
 
-use crate::objects::{machine, now, set, snapshot, victims};
+use crate::set::objects::{machine, now, set, snapshot, victims};
 
 /// A set of a single Machine, with its history.
 struct World {

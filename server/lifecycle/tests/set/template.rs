@@ -1,7 +1,7 @@
 use ostler_lifecycle::set::{machine, machine_name};
 use serde_json::json;
 
-use crate::objects::set;
+use crate::set::objects::set;
 
 #[test]
 fn a_machine_has_what_the_template_says_and_one_owner() {

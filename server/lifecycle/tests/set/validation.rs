@@ -1,7 +1,7 @@
 use ostler_lifecycle::set::{broken, decide as plan};
 use serde_json::{Value, json};
 
-use crate::objects::{decide, machine, running, set, snapshot};
+use crate::set::objects::{decide, machine, running, set, snapshot};
 
 fn rules(change: Value) -> String {
     broken(&set(1, change), false).join("; ")

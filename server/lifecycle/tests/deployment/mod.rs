@@ -3,8 +3,6 @@
 
 mod absent;
 mod adopted;
-#[path = "../api/mod.rs"]
-mod api;
 mod chosen;
 mod generated;
 mod goes_first;

@@ -8,8 +8,6 @@
     reason = "tests"
 )]
 
-#[path = "../api/mod.rs"]
-mod api;
 mod autoscaler;
 mod claim;
 mod copies;

@@ -1,0 +1,12 @@
+//! What clients see of the server.
+
+mod backup;
+mod control_plane;
+mod finding;
+mod https;
+mod joining;
+mod kube_client;
+mod limits;
+mod recorded;
+mod requests;
+mod tls;
