@@ -146,7 +146,7 @@ impl Unseen {
     }
 
     /// How many writes are not seen.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().values().map(|open| open.sent.len()).sum()
     }
 }
@@ -182,7 +182,7 @@ mod tests {
             unseen.answered("o", (effect, "m"), answer.as_ref().map(drop));
             let left = left.map(|answered| (effect, answered));
             assert_eq!(open(&unseen), Vec::from_iter(left), "{effect:?} {answer:?}");
-            assert_eq!(unseen.len(), open(&unseen).len());
+            assert_eq!(unseen.count(), open(&unseen).len());
         }
     }
 
@@ -203,6 +203,6 @@ mod tests {
         assert_eq!((left.since.elapsed(), left.generation), (Duration::ZERO, None));
         assert!(unseen.compare("o", |_, _, _| false).is_none());
         unseen.forget("other");
-        assert_eq!(unseen.len(), 0, "nothing is kept of an owner whose writes are seen");
+        assert_eq!(unseen.count(), 0, "nothing is kept of an owner whose writes are seen");
     }
 }

@@ -51,7 +51,8 @@ const KNOWN: [(&str, &[&str]); 22] = [
 
 /// Of MachineSets and MachineDeployments. `failed_machines` of both and `info_spec_rollback_to_revision` have no series
 /// here: unit tests read those.
-const OF_FLEETS: [(&str, &[&str]); 25] = [
+const OF_FLEETS: [(&str, &[&str]); 26] = [
+    ("ostler_unseen_writes", &[]),
     ("mcm_machine_stale_machines_total", &[]),
     ("mcm_machine_set_items_total", &[]),
     (

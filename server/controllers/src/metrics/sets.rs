@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use super::leads::Leads;
 use super::series::{Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::{SetIndex, Stores};
+use crate::unseen::Unseen;
 use crate::watch::Cache;
 
 /// The counters of the controller of sets.
@@ -27,12 +28,14 @@ pub(crate) fn register_sets(registry: &mut Registry, stores: &Stores, leads: &Le
     let metrics = SetMetrics::default();
     let help = "Machines that were deleted because their health failed";
     registry.register("mcm_machine_stale_machines", help, metrics.stale.clone());
-    leads.register_collector(registry, SetCollector { sets: Arc::clone(&stores.sets) });
+    let (sets, unseen) = (Arc::clone(&stores.sets), Arc::clone(&stores.unseen));
+    leads.register_collector(registry, SetCollector { sets, unseen });
     metrics
 }
 
 struct SetCollector {
     sets: Arc<Cache<SetIndex>>,
+    unseen: Arc<Unseen>,
 }
 
 impl fmt::Debug for SetCollector {
@@ -71,6 +74,8 @@ impl Collector for SetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let sets = self.sets.all();
         total(&mut encoder, "mcm_machine_set_items_total", "MachineSets served", sets.len())?;
+        let help = "Writes for sets, deployments and pools that the caches of this process do not show yet";
+        total(&mut encoder, "ostler_unseen_writes", help, self.unseen.count())?;
         let infos = sets.iter().map(|set| what_it_is(set));
         gauges(&mut encoder, "mcm_machine_set_info", "What a set is", infos)?;
         for (name, help, number) in NUMBERS {
