@@ -8,6 +8,7 @@ mod capi;
 mod chart;
 mod e2e;
 mod faults;
+mod fidelity;
 mod mcm;
 mod sdks;
 mod sockets;
