@@ -60,8 +60,7 @@ Then, in another terminal:
   export KUBECONFIG=$PWD/.ostler/kubeconfig
   kubectl get machines --watch
 
-Deployments, DaemonSets, Jobs and their pods need Kubernetes' own programs
-beside it (with --node-grace 0 they alone look after silent Nodes):
+Deployments, DaemonSets, Jobs and their pods need Kubernetes' own programs beside it (with --node-grace 0 they alone look after silent Nodes):
   kube-scheduler --kubeconfig $KUBECONFIG &
   kube-controller-manager --kubeconfig $KUBECONFIG &
   kubectl create deployment web --image=nginx --replicas=30")]

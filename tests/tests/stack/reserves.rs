@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
@@ -515,15 +516,13 @@ async fn the_examples_are_accepted_and_the_reserve_is_ready_for_the_workers() {
 }
 
 /// A pod of the example, on the Node of a machine.
-fn placeholder(node: &str) -> Pod {
+fn placeholder(node: &str) -> (PriorityClass, Pod) {
     let all = example("reserve/placeholders.yaml");
-    let template = &all.iter().find(|it| it["kind"] == "Deployment").unwrap()["spec"]["template"];
-    let mut pod = template.clone();
+    let of = |kind: &str| all.iter().find(|it| it["kind"] == kind).unwrap().clone();
+    let mut pod = of("Deployment")["spec"]["template"].take();
     pod["metadata"]["name"] = json!("placeholder");
     pod["spec"]["nodeName"] = json!(node);
-    // An admission plugin sets the priority of the class.
-    pod["spec"]["priority"] = json!(-10);
-    serde_json::from_value(pod).unwrap()
+    (serde_json::from_value(of("PriorityClass")).unwrap(), serde_json::from_value(pod).unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -533,7 +532,9 @@ async fn a_drain_does_not_wait_for_placeholders() {
     until_runs(&world, "s", 1).await;
     let machine = machines(&world).await.remove(0);
     let pods = Api::<Pod>::default_namespaced(world.client());
-    let pod = placeholder(machine.node_name().unwrap());
+    let (class, pod) = placeholder(machine.node_name().unwrap());
+    let classes = Api::<PriorityClass>::all(world.client());
+    classes.create(&PostParams::default(), &class).await.unwrap();
     pods.create(&PostParams::default(), &pod).await.unwrap();
     let before = tokio::time::Instant::now();
     scale(&world, "s", 0).await;

@@ -240,17 +240,16 @@ fn on_status_a_custom_object_keeps_its_labels_and_a_built_in_one_takes_new_ones(
 #[test]
 fn a_job_selects_its_own_pods_and_has_its_defaults() {
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
-    let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}});
-    let job = created(BuiltIn::Job, job);
+    let job = |spec: Value| created(BuiltIn::Job, json!({"metadata": {"name": "j"}, "spec": spec}));
+    let several = job(json!({"parallelism": 3, "template": {"spec": &pod}}));
+    assert_eq!(several["spec"].get("completions"), None);
+    let job = job(json!({"template": {"spec": pod}}));
     let labels = &job["spec"]["template"]["metadata"]["labels"];
     assert_eq!(labels["job-name"], "j");
     let own = &job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"];
     assert!(own.is_string() && *own == labels["controller-uid"], "{job}");
     let spec = &job["spec"];
     assert_eq!((&spec["completions"], &spec["backoffLimit"]), (&json!(1), &json!(6)));
-    let several = json!({"metadata": {"name": "j"}, "spec": {"parallelism": 3,
-        "template": {"spec": {"containers": []}}}});
-    assert_eq!(created(BuiltIn::Job, several)["spec"].get("completions"), None);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn validate_strategy(object: &Value) -> Option<FieldError> {
     };
     let rolling = "spec.strategy.rollingUpdate";
     match text(object, "/spec/strategy/type") {
-        "RollingUpdate" => none("maxSurge").and(none("maxUnavailable")).map(|value| {
+        "RollingUpdate" => none("maxSurge").and_then(|_| none("maxUnavailable")).map(|value| {
             let detail = "may not be 0 when `maxSurge` is 0";
             FieldError::invalid(child(rolling, "maxUnavailable"), value, detail)
         }),

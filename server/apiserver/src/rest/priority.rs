@@ -31,7 +31,7 @@ impl Api {
             return Err(refused(
                 target,
                 pod,
-                format!("no PriorityClass with name {name} was found"),
+                &format!("no PriorityClass with name {name} was found"),
             ));
         };
         let (value, policy) =
@@ -50,7 +50,7 @@ impl Api {
             return Err(refused(
                 target,
                 pod,
-                format!(
+                &format!(
                     "the {what} ({}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
                     shown(given),
                     shown(&ours)
@@ -86,6 +86,6 @@ impl Api {
     }
 }
 
-fn refused(target: &Target, pod: &Value, why: String) -> Box<Status> {
-    Status::forbidden(&target.resource, meta_text(pod, "name"), &why)
+fn refused(target: &Target, pod: &Value, why: &str) -> Box<Status> {
+    Status::forbidden(&target.resource, meta_text(pod, "name"), why)
 }

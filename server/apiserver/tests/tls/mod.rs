@@ -1,4 +1,5 @@
 //! A connection as a client makes it that trusts the authority of the server.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
