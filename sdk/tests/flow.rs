@@ -1,5 +1,5 @@
 //! Progress and readiness against a core that a test plays frame by frame, on a paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::panic, reason = "tests")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! The session layer against a core that a test plays frame by frame, on a paused clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

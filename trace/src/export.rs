@@ -184,16 +184,14 @@ fn channel(endpoint: &str) -> Result<Channel, String> {
 
 /// Trusts the certificates of OTEL_EXPORTER_OTLP_CERTIFICATE, else those of this system.
 fn tls() -> Result<ClientTlsConfig, String> {
-    let trusted = match std::env::var_os("OTEL_EXPORTER_OTLP_CERTIFICATE") {
-        Some(file) => std::fs::read(&file).map_err(|error| {
+    let trusted = if let Some(file) = std::env::var_os("OTEL_EXPORTER_OTLP_CERTIFICATE") {
+        std::fs::read(&file).map_err(|error| {
             format!("OTEL_EXPORTER_OTLP_CERTIFICATE {}: {error}", file.display())
-        })?,
-        None => {
-            let all = rustls_native_certs::load_native_certs().certs;
-            let all: Vec<_> =
-                all.iter().map(|it| pem::Pem::new("CERTIFICATE", it.to_vec())).collect();
-            pem::encode_many(&all).into_bytes()
-        }
+        })?
+    } else {
+        let all = rustls_native_certs::load_native_certs().certs;
+        let all: Vec<_> = all.iter().map(|it| pem::Pem::new("CERTIFICATE", it.to_vec())).collect();
+        pem::encode_many(&all).into_bytes()
     };
     Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trusted)))
 }

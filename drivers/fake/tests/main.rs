@@ -1,5 +1,6 @@
 //! What a core and a user see of the driver.
 
+#[expect(clippy::unwrap_used, reason = "tests")]
 #[path = "../../readme.rs"]
 mod schema;
 

@@ -1,5 +1,4 @@
 //! What the README and the schema file say is what the driver takes.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use ostler_driver_fake::control::Control;
 use ostler_driver_fake::spec::ProviderSpec;

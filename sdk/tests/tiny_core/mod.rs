@@ -1,4 +1,5 @@
 //! A core that only plays the frames of a test.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 pub(crate) mod stable;
 

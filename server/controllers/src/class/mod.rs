@@ -120,17 +120,12 @@ impl Kind for Classes {
         plan: Plan,
         done: Done,
     ) -> Result<Passed, PassError> {
-        self.write_down(observed, plan, done).await
+        Ok(Passed::Settled(self.write_down(observed, plan, &done)))
     }
 }
 
 impl Classes {
-    async fn write_down(
-        &self,
-        observed: Observed,
-        plan: Plan,
-        done: Done,
-    ) -> Result<Passed, PassError> {
+    fn write_down(&self, observed: Observed, plan: Plan, done: &Done) -> Outcome {
         let Observed { name, facts, lingers, .. } = observed;
         let class = facts.class.as_deref();
         let broken = (!plan.broken.is_empty()).then_some(plan.broken);
@@ -151,8 +146,10 @@ impl Classes {
         }
         let said = matches!(done.status, Ok(()) | Err(WriteError::Forbidden(_)));
         let all_done = done.finalizer.is_ok() && done.last_known.is_ok() && said;
-        let outcome = lingers.map_or(Outcome::Done, Outcome::Again);
-        Ok(Passed::Settled(if all_done { outcome } else { Outcome::Failed }))
+        if !all_done {
+            return Outcome::Failed;
+        }
+        lingers.map_or(Outcome::Done, Outcome::Again)
     }
 
     async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {

@@ -355,7 +355,13 @@ fn awaited(write: &Write) -> Option<(Effect, &str)> {
         Verb::Create(_) => (Effect::Created, write.of.name()),
         Verb::Patch(_) => (Effect::Changed, write.of.name()),
         Verb::Delete => (Effect::Deleted, write.of.uid()),
-        _ => return None,
+        Verb::Confirm(_)
+        | Verb::Refuse(_)
+        | Verb::PatchStatus(_)
+        | Verb::Edit(_)
+        | Verb::MakeCopy(_)
+        | Verb::DeleteCopy(_)
+        | Verb::Token(_) => return None,
     };
     write.awaited.then_some(effect)
 }

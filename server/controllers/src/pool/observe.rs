@@ -185,7 +185,7 @@ impl Pools {
         let live = machines.iter().filter(|it| !it.is_deleting()).map(|it| it.uid());
         let live: BTreeSet<_> = live.collect();
         let seen: BTreeSet<_> =
-            machines.iter().filter_map(|it| it.instance_id()).map(|id| id.as_str()).collect();
+            machines.iter().filter_map(|it| it.instance_id()).map(ProviderId::as_str).collect();
         let open = unseen.compare(pool.uid(), |of, key, sent| {
             let waits = !sent.left().is_zero();
             waits && if of == Effect::Deleted { live.contains(key) } else { !seen.contains(key) }

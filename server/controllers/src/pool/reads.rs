@@ -94,19 +94,19 @@ impl Kind for GroupReads {
     }
 
     async fn record(&self, due: Due, _: Dispatch, answer: Answer) -> Result<Passed, PassError> {
-        self.learn(due, answer).await
+        Ok(self.learn(due, answer))
     }
 }
 
 impl GroupReads {
-    async fn learn(&self, due: Due, answer: Answer) -> Result<Passed, PassError> {
+    fn learn(&self, due: Due, answer: Answer) -> Passed {
         let (pools, stores) = (&self.pools, &self.pools.tools.stores);
         match due.of {
             Of::Pool(pool, machines, with, epoch) => {
                 let read = Read::of(answer, due.began);
                 let name = ObjectName::of(pool.as_ref());
                 let now = stores.pools.get(&name).filter(|now| now.uid() == pool.uid());
-                let Some(now) = now else { return Ok(Passed::Settled(Outcome::Done)) };
+                let Some(now) = now else { return Passed::Settled(Outcome::Done) };
                 if let Read::Failed(failure) = &read {
                     debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
                 }
@@ -115,11 +115,11 @@ impl GroupReads {
                 let room = pools.tools.settings.lifecycle.resource_exhausted_retry;
                 let taken = |group: &mut Group| group.ended(read, &machines, (epoch, &with, room));
                 if !pools.groups.with(&pool, taken) {
-                    return Ok(Passed::Changed);
+                    return Passed::Changed;
                 }
                 self.woken.0.add(name, Priority::Change);
                 let next = pools.groups.look(&pool, |group| group.fresh_for(&with));
-                Ok(Passed::Settled(Outcome::Again(next)))
+                Passed::Settled(Outcome::Again(next))
             }
             Of::Left(group) => {
                 let is_there = match answer {
@@ -130,7 +130,7 @@ impl GroupReads {
                 for machine in stores.machines.find_names(MachineIndex::Controller, &group.uid) {
                     self.woken.1.add(machine, Priority::Change);
                 }
-                Ok(Passed::Settled(Outcome::Done))
+                Passed::Settled(Outcome::Done)
             }
         }
     }

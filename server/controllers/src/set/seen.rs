@@ -157,7 +157,7 @@ impl Seer<'_> {
                 Some(false) => true,
                 Some(true) => {
                     let arrives = sent.may_arrive();
-                    wait = wait.or(arrives.then_some(LAG));
+                    wait = wait.or_else(|| arrives.then_some(LAG));
                     arrives
                 }
             },
@@ -198,7 +198,9 @@ mod tests {
         cache: &[Value],
         list: Option<&[Value]>,
     ) -> (Vec<String>, Option<Duration>) {
-        cache.iter().for_each(|it| put(&bench.stores.machines, it.clone()));
+        for it in cache {
+            put(&bench.stores.machines, it.clone());
+        }
         let (writer, stores) = (&bench.writer(), &bench.stores);
         let seer = Seer { writer, stores, resync: LAG };
         let read = |it: &Value| Arc::new(serde_json::from_value(it.clone()).unwrap());
@@ -272,7 +274,9 @@ mod tests {
         let (bench, ours) = (Bench::new(), [(Effect::Changed, "a"), (Effect::Changed, "b")]);
         let mut spare = machine("a", false);
         spare["metadata"]["ownerReferences"][0]["kind"] = json!("MachineReserve");
-        ours.iter().for_each(|it| bench.stores.unseen.sent("s", None, *it));
+        for it in ours {
+            bench.stores.unseen.sent("s", None, it);
+        }
         assert_eq!(unseen(&bench, &[spare, machine("b", false)], None), SEEN, "none is created");
         let open = bench.stores.unseen.open("s").unwrap();
         assert_eq!(open.keys(Effect::Changed).collect::<Vec<_>>(), ["a"]);

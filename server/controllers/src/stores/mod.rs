@@ -28,8 +28,8 @@ pub(crate) use unheld::Unheld;
 
 use std::sync::{Arc, OnceLock};
 
-use ostler_api::Machine;
 use ostler_api::names::MACHINE_POOL;
+use ostler_api::{Machine, ProviderId};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::owner::{controller, is_in_reserve};
 
@@ -97,7 +97,7 @@ impl Stores {
         let Some(cached) = cached else {
             let of_pool = owner.kind == MACHINE_POOL;
             let key = if of_pool {
-                machine.instance_id().map(|it| it.as_str())
+                machine.instance_id().map(ProviderId::as_str)
             } else {
                 Some(machine.name())
             };

@@ -1,5 +1,6 @@
 //! An API server in memory, for plans of every kind of the fleet: executes their writes as the one hand does, in order and
 //! each on its condition.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

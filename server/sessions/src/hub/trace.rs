@@ -71,8 +71,9 @@ pub(super) fn span(now: Instant, id: &str, operation: &Op, answer: &Answer) -> O
 
 /// The name of the code in spans of drivers.
 fn code(of: ErrorCode) -> &'static str {
-    let code = MachineErrorCode::try_from(of.number());
-    code.map_or(of.name(), |code| code.as_str_name().trim_start_matches("MACHINE_ERROR_CODE_"))
+    let named =
+        |code: MachineErrorCode| code.as_str_name().trim_start_matches("MACHINE_ERROR_CODE_");
+    MachineErrorCode::try_from(of.number()).map_or_else(|_| of.name(), named)
 }
 
 /// The span of a whole creation.
