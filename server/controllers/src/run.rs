@@ -385,13 +385,14 @@ impl Core {
             Arc::clone(&kinds.reviews),
             [&kinds.machines.queue, &kinds.classes.queue].map(Arc::clone),
         ));
+        let Tools { writer, stores, sessions, settings, clock, recorder } = self.tools();
         let machines = Arc::new(Machines {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            sessions: self.sessions.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
+            writer,
+            stores,
+            sessions,
+            settings,
+            clock,
+            recorder,
             state: Arc::clone(&self.state),
             configs: Arc::clone(&self.configs),
             answers: self.answer_metrics.clone(),
