@@ -7,6 +7,5 @@ mod https;
 mod joining;
 mod kube_client;
 mod limits;
-mod recorded;
 mod requests;
 mod tls;
